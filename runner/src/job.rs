@@ -1,0 +1,160 @@
+//! What a job is, apart from any database or sandbox: ids, states, limits and the claim that entitles a worker to run one.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use crate::outcome::{FailureKind, OnFailure};
+use crate::retry::RetryPolicy;
+
+/// Whose module and whose job it is. A number the database gave; names are for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TenantId(pub i32);
+
+/// A job's id: unique over all tenants, never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(transparent)]
+pub struct JobId(pub i64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The sha256 of a module's bytes as they were uploaded: what pins a version.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    pub fn of(bytes: &[u8]) -> Self {
+        use sha2::Digest as _;
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// How a module's code is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModuleKind {
+    /// Exports `leasehold:job/handler`.
+    Component,
+    /// A WASI program: payload on stdin, result on stdout, outcome by exit code.
+    Command,
+}
+
+impl ModuleKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Component => "component",
+            Self::Command => "command",
+        }
+    }
+}
+
+impl FromStr for ModuleKind {
+    type Err = anyhow::Error;
+    fn from_str(s: &str) -> anyhow::Result<Self> {
+        match s {
+            "component" => Ok(Self::Component),
+            "command" => Ok(Self::Command),
+            other => anyhow::bail!("unknown kind of module {other:?}; kinds are component and command"),
+        }
+    }
+}
+
+/// What one run may use. Every field has a default that suits a job of a second or two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Limits {
+    /// Instructions, as wasmtime counts them: about 10 to 25 thousand millions a CPU second.
+    pub fuel: u64,
+    /// Linear memory and tables of all the module's instances together, in bytes.
+    pub memory_bytes: u64,
+    /// Wall-clock time from the start of the run, time spent waiting included.
+    #[serde(rename = "timeout_ms", serialize_with = "as_millis")]
+    pub timeout: Duration,
+    /// The result's size, in bytes.
+    pub result_bytes: u64,
+    /// How much of stdout, stderr and the log is kept, in bytes. The rest is dropped from the middle and counted.
+    pub log_bytes: u64,
+}
+
+fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Limits {
+    /// About a second of computing: far above a usual job's need, far below what an endless loop would burn unseen.
+    pub const DEFAULT_FUEL: u64 = 20_000_000_000;
+    /// Enough for a Rust, C or JavaScript guest and a decoded photo.
+    pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+    /// A result is a row's column; more than this belongs into a store of files.
+    pub const DEFAULT_RESULT_BYTES: u64 = 1 << 20;
+    /// A page or two of log for whoever looks into a failure.
+    pub const DEFAULT_LOG_BYTES: u64 = 16 << 10;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            fuel: Self::DEFAULT_FUEL,
+            memory_bytes: Self::DEFAULT_MEMORY_BYTES,
+            timeout: Self::DEFAULT_TIMEOUT,
+            result_bytes: Self::DEFAULT_RESULT_BYTES,
+            log_bytes: Self::DEFAULT_LOG_BYTES,
+        }
+    }
+}
+
+/// A version of a module as a claim names it: what to run, not its bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModuleVersion {
+    pub name: String,
+    /// Counted from 1 within the module.
+    pub version: i32,
+    pub digest: Digest,
+    pub kind: ModuleKind,
+    pub limits: Limits,
+    /// Where the module's owner wants another end than the table's for a kind of failure (`--on fuel=fail`).
+    pub on_failure: Vec<(FailureKind, OnFailure)>,
+}
+
+/// The right to run one job until the lease runs out. Not `Clone`: it is given up by settling it, once.
+#[derive(Debug)]
+pub struct Claim {
+    pub tenant: TenantId,
+    pub tenant_name: String,
+    pub job_id: JobId,
+    pub queue: String,
+    pub module: std::sync::Arc<ModuleVersion>,
+    pub payload: Vec<u8>,
+    /// Counted from 1, this run included.
+    pub attempt: u32,
+    pub max_attempts: u32,
+    pub retry: RetryPolicy,
+    /// The module's limits with the job's own timeout, where it has one.
+    pub limits: Limits,
+    pub lease: Lease,
+}
+
+/// Until when a claim holds, by this process's monotonic clock, and the number that fences its writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Grows by one at each claim of the job and never goes back.
+    pub number: i32,
+    /// Counted from before the claim (or the heartbeat) was sent, so it can only be too early.
+    pub expires: Instant,
+}

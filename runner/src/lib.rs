@@ -1,0 +1,5 @@
+//! Leasehold: background jobs in PostgreSQL whose code you do not have to trust. ARCHITECTURE.md is the map.
+
+pub mod job;
+pub mod outcome;
+pub mod retry;
