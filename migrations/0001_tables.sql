@@ -1,10 +1,8 @@
--- Tables of Leasehold. They are not a public interface: the functions and the views are.
+-- Tables of Leasehold, in the schema "leasehold" (which the migrator makes). They are not a public interface: the functions and the views are.
 --
 -- The shape was chosen by measuring (ARCHITECTURE.md, "Storage"): the live row is narrow and is changed in place (HOT), so
 -- no index may name a column that claiming changes; a lease is one row a batch, not one a job; a finished job moves to a
 -- history that is dropped by the day.
-
-create schema leasehold;
 
 create type leasehold.job_state as enum ('queued', 'running', 'done', 'dead', 'cancelled');
 create type leasehold.module_kind as enum ('component', 'command');
@@ -22,9 +20,11 @@ insert into leasehold.tenants (name) values ('default');
 create table leasehold.modules (
     tenant_id       int not null references leasehold.tenants,
     module_id       int generated always as identity primary key,
-    name            text collate "C" not null,
+    name            text collate "C",        -- null once removed
+    removed_name    text collate "C",        -- what it was called: finished jobs still name it
     active_version  int,
     created_at      timestamptz not null default now(),
+    constraint modules_named_or_removed check ((name is null) = (removed_name is not null)),
     constraint modules_name_is_unique_in_its_tenant unique (tenant_id, name),
     constraint modules_name_is_1_to_63_plain_characters check (name ~ '^[a-z0-9][a-z0-9_.-]{0,62}$')
 );
