@@ -178,7 +178,7 @@ impl Claimer {
 
     /// One claim, and when it finds nothing, the sleep after it. Answers how many jobs came.
     async fn claim(&mut self, limit: usize) -> anyhow::Result<usize> {
-        let Claimed { next_due, count } = self.claim_once(limit).await?;
+        let ClaimedNow { next_due, count } = self.claim_once(limit).await?;
         if count > 0 {
             return Ok(count);
         }
