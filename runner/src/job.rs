@@ -105,6 +105,49 @@ impl Limits {
     pub const DEFAULT_RESULT_BYTES: u64 = 1 << 20;
     /// A page or two of log for whoever looks into a failure.
     pub const DEFAULT_LOG_BYTES: u64 = 16 << 10;
+
+    /// About a day of computing; more is a mistake in a number.
+    pub const MAX_FUEL: u64 = 2_000_000_000_000_000;
+    /// One page of wasm: less cannot even be started.
+    pub const MIN_MEMORY_BYTES: u64 = 64 << 10;
+    /// What a 32-bit memory can address.
+    pub const MAX_MEMORY_BYTES: u64 = 4 << 30;
+    /// The epoch's tick: a shorter time cannot be measured.
+    pub const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+    /// A job that runs longer should be several.
+    pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+    /// What is still sensible as one column of one row.
+    pub const MAX_RESULT_BYTES: u64 = 64 << 20;
+    /// A log is kept for each attempt.
+    pub const MAX_LOG_BYTES: u64 = 1 << 20;
+
+    /// Refuses limits with which no run could do anything, or which can only be a mistake. The one place that judges.
+    pub fn validate(&self) -> Result<(), InvalidLimit> {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        for (what, unit, value, min, max) in [
+            ("fuel", "instructions", self.fuel, 1, Self::MAX_FUEL),
+            ("memory", "bytes", self.memory_bytes, Self::MIN_MEMORY_BYTES, Self::MAX_MEMORY_BYTES),
+            ("timeout", "ms", millis(self.timeout), millis(Self::MIN_TIMEOUT), millis(Self::MAX_TIMEOUT)),
+            ("result limit", "bytes", self.result_bytes, 0, Self::MAX_RESULT_BYTES),
+            ("log limit", "bytes", self.log_bytes, 0, Self::MAX_LOG_BYTES),
+        ] {
+            if !(min..=max).contains(&value) {
+                return Err(InvalidLimit { what, unit, value, min, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A limit outside of what makes sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{what} of {value} {unit} is out of range; it may be {min} to {max} {unit}")]
+pub struct InvalidLimit {
+    pub what: &'static str,
+    pub unit: &'static str,
+    pub value: u64,
+    pub min: u64,
+    pub max: u64,
 }
 
 impl Default for Limits {
@@ -157,4 +200,27 @@ pub struct Lease {
     pub number: i32,
     /// Counted from before the claim (or the heartbeat) was sent, so it can only be too early.
     pub expires: Instant,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_out_of_range_are_named_with_both_numbers() {
+        assert_eq!(Limits::default().validate(), Ok(()));
+        let message = |limits: Limits| limits.validate().expect_err("out of range").to_string();
+        assert_eq!(
+            message(Limits { fuel: 0, ..Limits::default() }),
+            "fuel of 0 instructions is out of range; it may be 1 to 2000000000000000 instructions"
+        );
+        assert_eq!(
+            message(Limits { timeout: Duration::from_secs(1_000_000), ..Limits::default() }),
+            "timeout of 1000000000 ms is out of range; it may be 1 to 86400000 ms"
+        );
+        assert_eq!(
+            message(Limits { memory_bytes: 1000, ..Limits::default() }),
+            "memory of 1000 bytes is out of range; it may be 65536 to 4294967296 bytes"
+        );
+    }
 }

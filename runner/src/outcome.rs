@@ -196,4 +196,29 @@ pub struct Log {
     pub bytes: Vec<u8>,
     /// How many bytes are missing in the middle.
     pub dropped_bytes: u64,
+    /// Where in `bytes` they are missing.
+    pub dropped_at: usize,
+}
+
+impl Log {
+    /// The log as text for people and for a text column: no NUL, no terminal escapes, and the gap is named where it is.
+    pub fn to_text(&self) -> String {
+        let (head, tail) = self.bytes.split_at(self.dropped_at.min(self.bytes.len()));
+        let mut text = clean_text(head);
+        if self.dropped_bytes > 0 {
+            let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+            text.push_str(&format!("{newline}[... {} bytes dropped ...]\n", self.dropped_bytes));
+        }
+        text.push_str(&clean_text(tail));
+        text
+    }
+}
+
+/// What a guest wrote, as text that neither a terminal nor PostgreSQL takes amiss: broken UTF-8 and control characters
+/// other than newline and tab become U+FFFD.
+pub fn clean_text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes)
+        .chars()
+        .map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
 }

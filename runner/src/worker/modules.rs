@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use anyhow::Context as _;
 use tokio::sync::OnceCell;
 
-use crate::job::{ModuleVersion, TenantId};
-use crate::sandbox::{Cache, Prepared, PrepareError, Sandbox};
+use crate::job::{Digest, ModuleVersion, TenantId};
+use crate::sandbox::{PrepareError, Prepared, Sandbox};
 use crate::store::Store;
 
 /// How many versions' settings are remembered, some hundred bytes each. Past it all are forgotten and looked up again.
@@ -28,7 +28,7 @@ pub struct Known {
 
 impl Modules {
     pub fn new(store: Store, sandbox: Sandbox) -> Self {
-        Self { store, cache: Cache::new(sandbox), versions: Mutex::default() }
+        Self { store, cache: Cache { sandbox, cells: Mutex::default() }, versions: Mutex::default() }
     }
 
     /// None when the version was removed meanwhile.
@@ -59,5 +59,28 @@ impl Modules {
                 bytes.with_context(|| format!("the bytes of module {} (digest {digest}) are gone", version.name))
             })
             .await
+    }
+}
+
+struct Cache {
+    sandbox: Sandbox,
+    cells: Mutex<HashMap<Digest, Arc<OnceCell<Result<Prepared, PrepareError>>>>>,
+}
+
+impl Cache {
+    async fn get_or_prepare<F, Fut>(&self, digest: Digest, fetch: F) -> anyhow::Result<Result<Prepared, PrepareError>>
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = anyhow::Result<Vec<u8>>>,
+    {
+        let cell = self.cells.lock().expect("nobody panics while holding it").entry(digest).or_default().clone();
+        let prepared = cell
+            .get_or_try_init(|| async {
+                let bytes = fetch().await?;
+                let sandbox = self.sandbox.clone();
+                tokio::task::spawn_blocking(move || sandbox.prepare(&bytes)).await.context("preparing the module")
+            })
+            .await?;
+        Ok(prepared.clone())
     }
 }

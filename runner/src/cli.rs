@@ -1,0 +1,4 @@
+//! The faces of the `leasehold` command, one file a subcommand.
+
+pub mod parse;
+pub mod run;

@@ -1,0 +1,312 @@
+//! From what wasmtime says to what became of the job. wasmtime's errors end in this file: everything above knows only
+//! `Outcome`. The order of the questions matters, because an error may be several things at once: our own typed errors
+//! come first (they say exactly what happened), then exits, then traps, and what is left had no type.
+
+use std::any::Any;
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use wasmtime::{Error, PoolConcurrencyLimitError, Trap, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
+
+use super::engine::{BACKTRACE_FRAMES, WASM_STACK_BYTES};
+use super::host::bindings::leasehold::job::types;
+use super::limiter::{MemoryLimit, MemoryRefused, TableLimit};
+use super::stdio::{OutputLimit, ResultStream};
+use crate::job::{Limits, ModuleKind};
+use crate::outcome::{Failure, FailureKind, Log, Outcome, Stop, clean_text};
+
+/// How much of a failure's message is kept, in bytes, as the contract says.
+const MESSAGE_BYTES: usize = 64 << 10;
+/// How much of a backtrace is kept, in bytes. Names of functions are the guest's own and may be of any length.
+const BACKTRACE_BYTES: usize = 16 << 10;
+/// How far back the log is searched for a panic's message, in bytes, and how many lines of it are quoted.
+const PANIC_SEARCH_BYTES: usize = 4 << 10;
+const PANIC_LINES: usize = 8;
+
+/// Exit codes with a meaning, from sysexits.h.
+const EX_DATAERR: i32 = 65;
+
+/// Why the epoch's callback or a host function ends a guest.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+pub(super) enum Interrupt {
+    #[error("the run's time is over")]
+    Deadline,
+    #[error("the run was stopped: {0}")]
+    Stopped(Stop),
+}
+
+/// What is known about a run besides its error.
+pub(super) struct Facts<'a> {
+    pub kind: ModuleKind,
+    pub limits: &'a Limits,
+    pub elapsed: Duration,
+    /// Whether the module was instantiated before it failed.
+    pub instantiated: bool,
+    /// The most bytes that the guest may pass to the host in one call.
+    pub hostcall_bytes: usize,
+    pub log: &'a Log,
+    /// The result of a command so far.
+    pub stdout: Option<&'a ResultStream>,
+}
+
+/// What an error of wasmtime means for the job.
+pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
+    let fail = |kind, message: String| {
+        let backtrace = error.downcast_ref::<WasmBacktrace>().map(backtrace_text);
+        Outcome::Failed(Failure { kind, message: bounded(message), backtrace, delay: None })
+    };
+    if let Some(interrupt) = error.downcast_ref::<Interrupt>() {
+        return match interrupt {
+            Interrupt::Stopped(stop) => Outcome::Stopped(*stop),
+            Interrupt::Deadline => fail(FailureKind::Timeout, timeout_message(facts)),
+        };
+    }
+    if let Some(limit) = error.downcast_ref::<MemoryLimit>() {
+        return fail(FailureKind::Memory, format!("{limit}; raise --memory"));
+    }
+    if let Some(limit) = error.downcast_ref::<TableLimit>() {
+        return fail(FailureKind::Memory, limit.to_string());
+    }
+    if let Some(refused) = error.downcast_ref::<MemoryRefused>() {
+        return fail(FailureKind::Host, refused.to_string());
+    }
+    if let Some(limit) = error.downcast_ref::<OutputLimit>() {
+        return fail(FailureKind::Output, output_message(limit));
+    }
+    if let Some(full) = error.downcast_ref::<PoolConcurrencyLimitError>() {
+        return fail(FailureKind::Host, format!("the worker has no free slot: {full}"));
+    }
+    if error.is::<wasmtime::OutOfMemory>() {
+        return fail(FailureKind::Host, "the worker is out of memory".into());
+    }
+    if let Some(exit) = error.downcast_ref::<I32Exit>() {
+        return exited(exit.0, facts);
+    }
+    if let Some(trap) = error.downcast_ref::<Trap>() {
+        let (kind, message) = trap_failure(*trap, error.downcast_ref::<WasmBacktrace>(), facts);
+        return fail(kind, message);
+    }
+    if error.root_cause().to_string().contains(HOSTCALL_EXHAUSTED) {
+        // While a host function reads its arguments there is wasm on the stack; while we read the result there is none.
+        return if error.is::<WasmBacktrace>() {
+            let bytes = facts.hostcall_bytes;
+            fail(
+                FailureKind::Abi,
+                format!("passed more than {bytes} bytes to the worker in one call; pass less at a time"),
+            )
+        } else {
+            let wanted = facts.hostcall_bytes as u64 + 1;
+            let limit = OutputLimit { limit: facts.limits.result_bytes, wanted, complete: false };
+            fail(FailureKind::Output, output_message(&limit))
+        };
+    }
+    let text = error.root_cause().to_string();
+    if facts.instantiated {
+        fail(FailureKind::Abi, format!("the module broke the component model's rules: {text}"))
+    } else {
+        fail(FailureKind::Link, format!("the module does not instantiate: {error:#}"))
+    }
+}
+
+/// The text of wasmtime's error without a type for "copies too much between guest and host". Pinned by a test.
+const HOSTCALL_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted";
+
+fn trap_failure(trap: Trap, backtrace: Option<&WasmBacktrace>, facts: &Facts<'_>) -> (FailureKind, String) {
+    match trap {
+        Trap::OutOfFuel => {
+            (FailureKind::Fuel, format!("out of fuel: used all of {} instructions; raise --fuel", facts.limits.fuel))
+        }
+        // The callback answers every tick with an error of our own, so this is a deadline too, whoever set it.
+        Trap::Interrupt => (FailureKind::Timeout, timeout_message(facts)),
+        Trap::StackOverflow => (
+            FailureKind::Stack,
+            format!("call stack exhausted: it has {WASM_STACK_BYTES} bytes{}", recursion(backtrace)),
+        ),
+        Trap::UnreachableCodeReached => (FailureKind::Trap, panic_message(facts.log)),
+        Trap::CannotEnterComponent
+        | Trap::CannotLeaveComponent
+        | Trap::NoAsyncResult
+        | Trap::AsyncDeadlock
+        | Trap::CannotBlockSyncTask
+        | Trap::InvalidChar
+        | Trap::StringOutOfBounds
+        | Trap::ListOutOfBounds
+        | Trap::InvalidDiscriminant
+        | Trap::UnalignedPointer
+        | Trap::ReferenceCountOverflow => {
+            (FailureKind::Abi, format!("the module broke the component model's rules: {}", trap_text(trap)))
+        }
+        // wasmtime may add kinds of traps; until we know better, each is the guest's own.
+        _ => (FailureKind::Trap, format!("{}{}", trap_text(trap), recursion(backtrace))),
+    }
+}
+
+fn trap_text(trap: Trap) -> String {
+    trap.to_string().trim_start_matches("wasm trap: ").to_owned()
+}
+
+/// A command's end.
+pub(super) fn exited(code: i32, facts: &Facts<'_>) -> Outcome {
+    let kind = match (facts.kind, code) {
+        (ModuleKind::Command, 0) => {
+            return Outcome::Done { result: facts.stdout.map(ResultStream::take).unwrap_or_default() };
+        }
+        (ModuleKind::Command, EX_DATAERR) => FailureKind::GuestDead,
+        (ModuleKind::Command, _) => FailureKind::Exit,
+        (ModuleKind::Component, _) => {
+            let message = format!("the handler called exit({code}) instead of returning");
+            return Outcome::Failed(Failure { kind: FailureKind::Exit, message, backtrace: None, delay: None });
+        }
+    };
+    let message = match last_line(facts.log) {
+        Some(line) => format!("{line} (exit code {code})"),
+        None => format!("exit code {code}, and nothing on stderr"),
+    };
+    Outcome::Failed(Failure { kind, message: bounded(message), backtrace: None, delay: None })
+}
+
+/// A handler's own answer when it has no result.
+pub(super) fn returned(failure: types::Failure) -> Outcome {
+    let (kind, message, delay) = match failure {
+        types::Failure::Retry(retry) => {
+            (FailureKind::GuestRetry, retry.message, retry.delay_ms.map(Duration::from_millis))
+        }
+        types::Failure::Dead(message) => (FailureKind::GuestDead, message, None),
+        types::Failure::Snooze(delay_ms) => return Outcome::Snoozed { delay: Duration::from_millis(delay_ms) },
+    };
+    Outcome::Failed(Failure { kind, message: bounded(message), backtrace: None, delay })
+}
+
+/// The deadline passed while the guest waited in a host call.
+pub(super) fn timed_out(facts: &Facts<'_>) -> Outcome {
+    Outcome::Failed(Failure {
+        kind: FailureKind::Timeout,
+        message: timeout_message(facts),
+        backtrace: None,
+        delay: None,
+    })
+}
+
+/// The result is complete and too large.
+pub(super) fn result_too_large(wanted: u64, facts: &Facts<'_>) -> Outcome {
+    let limit = OutputLimit { limit: facts.limits.result_bytes, wanted, complete: true };
+    Outcome::Failed(Failure {
+        kind: FailureKind::Output,
+        message: output_message(&limit),
+        backtrace: None,
+        delay: None,
+    })
+}
+
+/// The payload alone is larger than all the memory that the guest may have.
+pub(super) fn payload_too_large(payload_bytes: usize, limits: &Limits) -> Outcome {
+    Outcome::Failed(Failure {
+        kind: FailureKind::Memory,
+        message: format!(
+            "payload of {payload_bytes} bytes does not fit into the memory limit of {} bytes; raise --memory",
+            limits.memory_bytes
+        ),
+        backtrace: None,
+        delay: None,
+    })
+}
+
+/// A host function panicked, which is our own fault.
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    Outcome::Failed(Failure {
+        kind: FailureKind::Host,
+        message: bounded(format!("the worker panicked during the run: {text}")),
+        backtrace: None,
+        delay: None,
+    })
+}
+
+fn timeout_message(facts: &Facts<'_>) -> String {
+    format!(
+        "ran for {} ms; the limit is {} ms; raise --timeout",
+        facts.elapsed.as_millis(),
+        facts.limits.timeout.as_millis()
+    )
+}
+
+fn output_message(limit: &OutputLimit) -> String {
+    format!("{limit}; return less or raise --result-limit")
+}
+
+/// What a Rust panic said, from the end of the log; without one, the last line of the log.
+fn panic_message(log: &Log) -> String {
+    let tail = &log.bytes[log.bytes.len().saturating_sub(PANIC_SEARCH_BYTES)..];
+    let text = clean_text(tail);
+    if let Some(start) = text.rfind("panicked at ") {
+        let lines: Vec<_> = text[start..]
+            .lines()
+            .filter(|line| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE"))
+            .take(PANIC_LINES)
+            .collect();
+        return lines.join("\n");
+    }
+    let trap = trap_text(Trap::UnreachableCodeReached);
+    match last_line(log) {
+        Some(line) => format!("{trap}; the log ends with: {line}"),
+        None => format!("{trap}, and nothing in the log"),
+    }
+}
+
+fn last_line(log: &Log) -> Option<String> {
+    let line = log.bytes.split(|byte| *byte == b'\n').rev().find(|line| !line.trim_ascii().is_empty())?;
+    Some(bounded(clean_text(line.trim_ascii())))
+}
+
+/// Says so when the backtrace is full and only few functions take turns in it. Rust and C keep a stack of their own in
+/// linear memory, so their runaway recursion mostly ends out of bounds rather than with an overflow of wasm's stack.
+fn recursion(backtrace: Option<&WasmBacktrace>) -> &'static str {
+    let Some(frames) = backtrace.map(WasmBacktrace::frames) else { return "" };
+    let mut functions: Vec<_> = frames.iter().map(wasmtime::FrameInfo::func_index).collect();
+    functions.sort_unstable();
+    functions.dedup();
+    if frames.len() >= BACKTRACE_FRAMES && functions.len() <= BACKTRACE_FRAMES / 4 {
+        "; the backtrace repeats itself, which looks like recursion without an end"
+    } else {
+        ""
+    }
+}
+
+/// One frame a line, innermost first.
+fn backtrace_text(backtrace: &WasmBacktrace) -> String {
+    let mut text = Bounded { text: String::new(), room: BACKTRACE_BYTES };
+    // It stops with an error when it is full, and what is there by then is what we want.
+    let _ = write!(text, "{backtrace}");
+    let text = text.text;
+    let frames = text.split_once('\n').map_or(text.as_str(), |(_title, frames)| frames);
+    clean_text(frames.as_bytes())
+}
+
+struct Bounded {
+    text: String,
+    room: usize,
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let kept = &s[..s.floor_char_boundary(self.room)];
+        self.text.push_str(kept);
+        self.room -= kept.len();
+        if kept.len() < s.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+/// A message that is safe to keep: no control characters, and of a bounded length.
+fn bounded(message: String) -> String {
+    let mut message = clean_text(message.as_bytes());
+    if message.len() > MESSAGE_BYTES {
+        let end = message.floor_char_boundary(MESSAGE_BYTES);
+        message.truncate(end);
+    }
+    message
+}

@@ -1,0 +1,222 @@
+//! One run of a module: a store of its own, instantiated, called once and dropped. Two things end a guest that does not
+//! end by itself. One that computes meets the epoch's callback at the next tick. One that waits in a host call is not
+//! computing, so it is dropped from outside, by a stop or by a timer a little behind the deadline.
+
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use rustix::time::{ClockId, clock_gettime};
+use wasmtime::{Store, UpdateDeadline};
+
+use super::control::RunControl;
+use super::failure::{self, Facts, Interrupt};
+use super::host::bindings::leasehold::job::types;
+use super::module::{Entry, Prepared};
+use super::state::{HANDLES, State, to_usize};
+use super::{Sandbox, engine};
+use crate::job::{JobId, Limits, ModuleKind};
+use crate::outcome::{Outcome, Run, Stop, Usage};
+
+/// How far behind the deadline the timer waits, so that a computing guest meets the epoch first and gets a backtrace.
+const DEADLINE_GRACE: Duration = Duration::from_millis(5);
+/// What a guest may pass to the host in one call, in bytes, since the host copies it. A result may always be as large as
+/// its limit.
+const HOSTCALL_BYTES: usize = 16 << 20;
+/// Room beside the result for the rest of what a handler returns, in bytes.
+const RETURN_BYTES: usize = 64 << 10;
+/// Stands in for a deadline beyond what the clock can count.
+const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// What a run is told about its job.
+#[derive(Debug, Clone, Copy)]
+pub struct JobInput<'a> {
+    pub id: JobId,
+    pub tenant: &'a str,
+    pub module: &'a str,
+    pub queue: &'a str,
+    /// Counted from 1, this run included.
+    pub attempt: u32,
+    pub max_attempts: u32,
+    pub payload: &'a [u8],
+}
+
+/// How the guest's part of a run came to its end.
+enum End {
+    Returned(wasmtime::Result<Returned>),
+    Panicked(Outcome),
+    Stopped(Stop),
+    TimedOut,
+}
+
+enum Returned {
+    Result(Vec<u8>),
+    Failure(types::Failure),
+    Exit(i32),
+}
+
+impl Sandbox {
+    /// Runs a job once. What the guest does wrong is in the answer; there is no error. `usage.cpu` is what the thread
+    /// clock counted while this future was polled: making the store, the guest, its host calls and the clean-up.
+    ///
+    /// Must be polled by a tokio runtime with timers. Dropping the future ends the run; the guest is gone with it.
+    pub async fn run(&self, module: &Prepared, job: JobInput<'_>, limits: &Limits, control: &RunControl) -> Run {
+        let mut cpu = Duration::ZERO;
+        let mut unmetered = pin!(self.run_unmetered(module, job, limits, control));
+        let mut run = poll_fn(|context| {
+            let start = thread_cpu();
+            let polled = unmetered.as_mut().poll(context);
+            cpu += thread_cpu().saturating_sub(start);
+            polled
+        })
+        .await;
+        run.usage.cpu = cpu;
+        run
+    }
+
+    async fn run_unmetered(&self, module: &Prepared, job: JobInput<'_>, limits: &Limits, control: &RunControl) -> Run {
+        let started = Instant::now();
+        if module.kind() == ModuleKind::Component && job.payload.len() as u64 > limits.memory_bytes {
+            let outcome = failure::payload_too_large(job.payload.len(), limits);
+            return Run { outcome, usage: Usage::default(), log: Default::default() };
+        }
+        let deadline = started.checked_add(limits.timeout).unwrap_or(started + FAR_AWAY);
+        let hostcall_bytes = hostcall_bytes(module.kind(), limits);
+        let _awake = self.ticker().awake();
+        let mut store = self.store(module.kind(), job.payload, limits, control, deadline, hostcall_bytes);
+        let mut instantiated = false;
+        let end = {
+            // A panic in a host function unwinds through the guest's fiber to here. The store that it passed through is
+            // only read for its counters and then dropped.
+            let guest = AssertUnwindSafe(call(&mut store, module, job, limits, &mut instantiated)).catch_unwind();
+            tokio::select! {
+                // In this order, and the guest first: most runs end in the first poll and never set a timer.
+                biased;
+                ended = guest => match ended {
+                    Ok(returned) => End::Returned(returned),
+                    Err(panic) => End::Panicked(failure::panicked(&*panic)),
+                },
+                stop = control.wait_for_stop() => End::Stopped(stop),
+                () = tokio::time::sleep_until((deadline + DEADLINE_GRACE).into()) => End::TimedOut,
+            }
+        };
+        let elapsed = started.elapsed();
+        let log = store.data().log.take();
+        let stdout = store.data().stdout.as_ref();
+        let facts = Facts { kind: module.kind(), limits, elapsed, instantiated, hostcall_bytes, log: &log, stdout };
+        let outcome = match end {
+            End::Returned(Ok(Returned::Result(result))) if result.len() as u64 > limits.result_bytes => {
+                failure::result_too_large(result.len() as u64, &facts)
+            }
+            End::Returned(Ok(Returned::Result(result))) => Outcome::Done { result },
+            End::Returned(Ok(Returned::Failure(answer))) => failure::returned(answer),
+            End::Returned(Ok(Returned::Exit(code))) => failure::exited(code, &facts),
+            End::Returned(Err(error)) => failure::outcome_of(&error, &facts),
+            End::Panicked(outcome) => outcome,
+            End::Stopped(stop) => Outcome::Stopped(stop),
+            End::TimedOut => failure::timed_out(&facts),
+        };
+        let usage = Usage {
+            fuel: limits.fuel.saturating_sub(store.get_fuel().unwrap_or(0)),
+            wall: elapsed,
+            cpu: Duration::ZERO,
+            memory_peak_bytes: store.data().limiter.peak_bytes(),
+            result_bytes: match &outcome {
+                Outcome::Done { result } => result.len() as u64,
+                Outcome::Failed(_) | Outcome::Snoozed { .. } | Outcome::Stopped(_) => 0,
+            },
+        };
+        Run { outcome, usage, log }
+    }
+
+    fn store(
+        &self,
+        kind: ModuleKind,
+        payload: &[u8],
+        limits: &Limits,
+        control: &RunControl,
+        deadline: Instant,
+        hostcall_bytes: usize,
+    ) -> Store<State> {
+        let mut store = Store::new(self.engine(), State::new(kind, payload, limits, control.clone()));
+        store.limiter(|state| &mut state.limiter);
+        store.set_hostcall_fuel(hostcall_bytes);
+        store.set_max_component_handles(HANDLES);
+        store.set_fuel(limits.fuel).expect("the engine counts fuel");
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(move |store| {
+            if let Some(stop) = store.data().control.stopped() {
+                return Err(Interrupt::Stopped(stop).into());
+            }
+            if Instant::now() >= deadline {
+                return Err(Interrupt::Deadline.into());
+            }
+            // wasmtime's own Yield wakes the task at once, into tokio's fast lane: with four spinning guests on two
+            // threads a timer of 5 ms then took 53 ms. tokio's yield lets timers and sockets go first: 7 ms.
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+        });
+        store
+    }
+}
+
+async fn call(
+    store: &mut Store<State>,
+    module: &Prepared,
+    job: JobInput<'_>,
+    limits: &Limits,
+    instantiated: &mut bool,
+) -> wasmtime::Result<Returned> {
+    match module.entry() {
+        Entry::Handler(pre) => {
+            let handler = pre.instantiate_async(&mut *store).await?;
+            *instantiated = true;
+            let about = types::Job {
+                id: job.id.0.cast_unsigned(),
+                tenant: job.tenant.to_owned(),
+                module: job.module.to_owned(),
+                queue: job.queue.to_owned(),
+                attempt: job.attempt,
+                max_attempts: job.max_attempts,
+                timeout_ms: u64::try_from(limits.timeout.as_millis()).unwrap_or(u64::MAX),
+            };
+            match handler.leasehold_job_handler().call_run(&mut *store, &about, job.payload).await? {
+                Ok(result) => Ok(Returned::Result(result)),
+                Err(failure) => Ok(Returned::Failure(failure)),
+            }
+        }
+        Entry::Program(pre) => {
+            let program = pre.instantiate_async(&mut *store).await?;
+            *instantiated = true;
+            let start = program.get_typed_func::<(), ()>(&mut *store, "_start")?;
+            start.call_async(&mut *store, ()).await?;
+            Ok(Returned::Exit(0))
+        }
+        Entry::Command(pre) => {
+            let command = pre.instantiate_async(&mut *store).await?;
+            *instantiated = true;
+            let ended = command.wasi_cli_run().call_run(&mut *store).await?;
+            Ok(Returned::Exit(if ended.is_ok() { 0 } else { 1 }))
+        }
+    }
+}
+
+fn hostcall_bytes(kind: ModuleKind, limits: &Limits) -> usize {
+    let result = to_usize(limits.result_bytes).saturating_add(RETURN_BYTES);
+    match kind {
+        ModuleKind::Component => HOSTCALL_BYTES.max(result),
+        // A program's writes are copied in pieces of 4 KiB, whatever it asks for; a bound here would only turn a result
+        // that is too large into an error of its write.
+        ModuleKind::Command => to_usize(limits.memory_bytes).max(HOSTCALL_BYTES).max(result),
+    }
+}
+
+/// The CPU time of this thread. Unlike the wall clock it leaves out what the thread waited for a core.
+fn thread_cpu() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+// Names the tick where the reader looks for it.
+const _: () = assert!(DEADLINE_GRACE.as_millis() > engine::TICK.as_millis());

@@ -1,0 +1,64 @@
+//! What a run's store holds: the guest's view of WASI (clocks, random numbers, its three streams and nothing else), the
+//! limiter, the log and the handle that stops it. Made anew for each run and dropped with it.
+
+use bytes::Bytes;
+use wasmtime_wasi::p1::WasiP1Ctx;
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use super::control::RunControl;
+use super::limiter::Limiter;
+use super::stdio::{LogBuffer, LogStream, ResultStream};
+use crate::job::{Limits, ModuleKind};
+
+/// Handles (streams, pollables, errors) that a guest may hold at once. A busy one holds a few dozen; each costs the host
+/// some hundred bytes.
+pub(super) const HANDLES: usize = 4_096;
+/// Random bytes that a guest may ask for in one call.
+const RANDOM_BYTES: u64 = 1 << 20;
+
+pub(super) struct State {
+    wasi: WasiP1Ctx,
+    pub limiter: Limiter,
+    pub log: LogBuffer,
+    pub control: RunControl,
+    /// stdout, where it is the result.
+    pub stdout: Option<ResultStream>,
+}
+
+impl State {
+    pub fn new(kind: ModuleKind, stdin: &[u8], limits: &Limits, control: RunControl) -> Self {
+        let log = LogBuffer::new(to_usize(limits.log_bytes));
+        let mut wasi = WasiCtx::builder();
+        wasi.stderr(LogStream(log.clone())).allow_tcp(false).allow_udp(false).max_random_size(RANDOM_BYTES);
+        let stdout = match kind {
+            ModuleKind::Component => {
+                wasi.stdout(LogStream(log.clone()));
+                None
+            }
+            ModuleKind::Command => {
+                let stdout = ResultStream::new(to_usize(limits.result_bytes));
+                wasi.stdin(MemoryInputPipe::new(Bytes::copy_from_slice(stdin))).stdout(stdout.clone());
+                Some(stdout)
+            }
+        };
+        let mut wasi = wasi.build_p1();
+        wasi.ctx().table.set_max_capacity(HANDLES);
+        Self { wasi, limiter: Limiter::new(limits.memory_bytes), log, control, stdout }
+    }
+
+    pub fn wasi_p1(&mut self) -> &mut WasiP1Ctx {
+        &mut self.wasi
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        self.wasi.ctx()
+    }
+}
+
+/// A limit in bytes as a size in memory; what does not fit there is no limit.
+pub(super) fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}

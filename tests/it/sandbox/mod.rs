@@ -1,0 +1,5 @@
+mod commands;
+mod limits;
+mod modules;
+mod stops;
+mod traps;

@@ -1,0 +1,122 @@
+//! What may be uploaded, and what the verdict says of the rest.
+
+use leasehold::job::ModuleKind;
+use leasehold::sandbox::PrepareError;
+use leasehold_tests::guests::{SANDBOX, command, core, embed_world};
+
+fn refusal(bytes: &[u8]) -> PrepareError {
+    match SANDBOX.prepare(bytes) {
+        Ok(_) => panic!("it must not prepare"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn bytes_that_are_no_module_are_named_for_what_they_are() {
+    assert_eq!(refusal(b""), PrepareError::Empty);
+    assert_eq!(refusal(b"(module)"), PrepareError::Text);
+    assert_eq!(refusal(b"\n ;; a comment\n(component)"), PrepareError::Text);
+    assert_eq!(refusal(b"\x1f\x8b\x08\x00"), PrepareError::NotWasm("\\x1f\\x8b\\x08\\x00".into()));
+    assert_eq!(refusal(b"\0as"), PrepareError::NotWasm("\\x00as".into()));
+    let mut torn = core("echo");
+    torn.truncate(torn.len() / 2);
+    assert!(matches!(refusal(&torn), PrepareError::Invalid(_)), "{:?}", refusal(&torn));
+}
+
+#[test]
+fn a_guest_is_made_into_a_component_and_inspected() {
+    let bytes = core("echo");
+    let inspection = SANDBOX.inspect(&bytes);
+    assert_eq!(inspection.problem, None);
+    assert_eq!(inspection.kind, Some(ModuleKind::Component));
+    assert_eq!(inspection.size_bytes, bytes.len() as u64);
+    assert_eq!(inspection.exports, ["leasehold:job/handler@1.0.0"]);
+    assert!(inspection.imports.iter().any(|name| name == "leasehold:job/host@1.0.0"), "{:?}", inspection.imports);
+    assert!(inspection.componentized_bytes.is_some_and(|size| size > inspection.size_bytes / 2));
+    assert!(inspection.compiled_bytes.is_some_and(|size| size > 0));
+    assert_eq!(inspection.minimum_memory_bytes, 64 << 10);
+}
+
+#[test]
+fn all_missing_imports_of_a_component_are_listed_at_once() {
+    let component = wat::parse_str(
+        r#"(component
+            (import "acme:kv/store@0.1.0" (instance (export "get" (func)) (export "set" (func))))
+            (import "wasi:http/outgoing-handler@0.2.6" (instance (export "handle" (func))))
+            (import "leasehold:job/host@1.4.0" (instance (export "teleport" (func)) (export "cancel-requested" (func (result bool)))))
+            (import "wasi:cli/exit@0.2.3" (instance (export "exit" (func (param "status" (result))))))
+            (import "plain" (func))
+            (core module $m (func (export "run") (result i32) (i32.const 0)))
+            (core instance $i (instantiate $m))
+            (func $run (result (result)) (canon lift (core func $i "run")))
+            (instance $command (export "run" (func $run)))
+            (export "wasi:cli/run@0.2.0" (instance $command))
+        )"#,
+    )
+    .expect("the component parses");
+    let PrepareError::MissingImports(missing) = refusal(&component) else { panic!("{:?}", refusal(&component)) };
+    let names: Vec<_> = missing.iter().map(|import| import.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["acme:kv/store@0.1.0", "wasi:http/outgoing-handler@0.2.6", "leasehold:job/host@1.4.0#teleport", "plain"]
+    );
+    assert_eq!(SANDBOX.inspect(&component).missing, missing);
+}
+
+#[test]
+fn all_missing_imports_of_a_command_are_listed_at_once() {
+    let module = wat::parse_str(
+        r#"(module
+            (import "env" "frob" (func))
+            (import "wasi_unstable" "fd_write" (func (param i32 i32 i32 i32) (result i32)))
+            (import "wasi_snapshot_preview1" "proc_exit" (func (param i32)))
+            (import "leasehold:job/host@1.0.0" "log" (func (param i32 i32 i32)))
+            (memory (export "memory") 1)
+            (func (export "_start")))"#,
+    )
+    .expect("the module parses");
+    let PrepareError::MissingImports(missing) = refusal(&module) else { panic!("{:?}", refusal(&module)) };
+    let names: Vec<_> = missing.iter().map(|import| import.name.as_str()).collect();
+    assert_eq!(names, ["env::frob", "wasi_unstable::fd_write", "leasehold:job/host@1.0.0::log"]);
+}
+
+#[test]
+fn a_module_without_an_entry_gets_advice() {
+    let library = wat::parse_str("(module (func (export \"add\")))").expect("it parses");
+    assert!(refusal(&library).to_string().contains("_start"), "{}", refusal(&library));
+    let stripped = wat::parse_str("(module (func (export \"leasehold:job/handler@1.0.0#run\")))").expect("it parses");
+    assert!(refusal(&stripped).to_string().contains("do not strip"), "{}", refusal(&stripped));
+    let empty = wat::parse_str("(component)").expect("it parses");
+    assert!(refusal(&empty).to_string().contains("leasehold:job/handler@1"), "{}", refusal(&empty));
+}
+
+#[test]
+fn a_module_for_another_world_says_what_it_lacks() {
+    let mut module = wat::parse_str("(module (memory (export \"memory\") 1))").expect("it parses");
+    embed_world(&mut module);
+    assert!(matches!(refusal(&module), PrepareError::NotComponentizable(_)), "{:?}", refusal(&module));
+}
+
+#[test]
+fn more_memory_from_the_start_than_any_run_may_have_is_refused() {
+    let module = wat::parse_str("(module (memory 60000) (func (export \"_start\")))").expect("it parses");
+    assert_eq!(refusal(&module), PrepareError::TooMuchMemory { minimum: 60_000 << 16, limit: 256 << 20 });
+}
+
+#[test]
+fn what_would_keep_the_compiler_busy_is_refused_before_it_starts() {
+    let many = format!("(module {} (func (export \"_start\")))", "(func)".repeat(65_536));
+    let many = wat::parse_str(many).expect("it parses");
+    assert!(matches!(refusal(&many), PrepareError::TooComplex { found: 65_537, .. }), "{:?}", refusal(&many));
+    let targets = " 0".repeat(20_000);
+    let tables = format!("(block (br_table {targets} (i32.const 0)))").repeat(2);
+    let branchy = wat::parse_str(format!("(module (func (export \"_start\") {tables}))")).expect("it parses");
+    assert!(matches!(refusal(&branchy), PrepareError::TooComplex { .. }), "{:?}", refusal(&branchy));
+}
+
+#[test]
+fn a_command_is_a_command() {
+    let inspection = SANDBOX.inspect(&command(""));
+    assert_eq!((inspection.kind, inspection.problem), (Some(ModuleKind::Command), None));
+    assert!(inspection.imports.contains(&"wasi_snapshot_preview1::fd_write".to_owned()));
+}

@@ -1,0 +1,93 @@
+//! Edge guests: a few lines of WAT each (tests/wat), made into what a customer would upload.
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use leasehold::job::{JobId, Limits};
+use leasehold::outcome::{Failure, Outcome, Run};
+use leasehold::sandbox::{JobInput, Prepared, RunControl, Sandbox, SandboxConfig};
+use wit_component::StringEncoding;
+use wit_parser::Resolve;
+
+/// One sandbox for all tests of a process, as a worker has one. More slots than tests run at once.
+pub static SANDBOX: LazyLock<Sandbox> =
+    LazyLock::new(|| Sandbox::new(&SandboxConfig { slots: 64, memory_bytes: 256 << 20 }).expect("the sandbox starts"));
+
+/// Limits that an edge guest meets quickly.
+pub const LIMITS: Limits = Limits {
+    fuel: 10_000_000_000,
+    memory_bytes: 4 << 20,
+    timeout: Duration::from_secs(20),
+    result_bytes: 64 << 10,
+    log_bytes: 4 << 10,
+};
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn wat_file(name: &str) -> String {
+    let path = repository().join("tests/wat").join(format!("{name}.wat"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()))
+}
+
+/// A core module of the component guest `name` with its component metadata, as a Rust guest's build leaves it.
+pub fn core(name: &str) -> Vec<u8> {
+    core_from(&wat_file(name))
+}
+
+/// The same from a guest's text.
+pub fn core_from(guest: &str) -> Vec<u8> {
+    let (imports, rest): (Vec<_>, Vec<_>) = guest.lines().partition(|line| line.starts_with("(import"));
+    let text = wat_file("prelude").replace(";;IMPORTS", &imports.join("\n")).replace(";;GUEST", &rest.join("\n"));
+    let mut module = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    embed_world(&mut module);
+    module
+}
+
+/// Adds the metadata that says which world the module is made for.
+pub fn embed_world(module: &mut Vec<u8>) {
+    let mut resolve = Resolve::default();
+    let (package, _) = resolve.push_path(repository().join("guest-sdk/wit")).expect("the contract parses");
+    let world = resolve.select_world(&[package], Some("job")).expect("the contract has a world job");
+    wit_component::embed_component_metadata(module, &resolve, world, StringEncoding::UTF8).expect("metadata encodes");
+}
+
+/// A WASI program whose `_start` is the given WAT.
+pub fn command(start: &str) -> Vec<u8> {
+    let text = wat_file("command").replace(";;START", start);
+    wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+pub fn prepare(bytes: &[u8]) -> Prepared {
+    SANDBOX.prepare(bytes).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What a test's job is told about itself.
+pub fn job(payload: &[u8]) -> JobInput<'_> {
+    JobInput { id: JobId(7), tenant: "acme", module: "guest", queue: "default", attempt: 1, max_attempts: 3, payload }
+}
+
+/// Prepares and runs a module once, with nobody stopping it.
+pub async fn run(module: &[u8], payload: &[u8], limits: &Limits) -> Run {
+    SANDBOX.run(&prepare(module), job(payload), limits, &RunControl::new()).await
+}
+
+/// The failure of a run that must have failed.
+#[track_caller]
+pub fn failure(run: &Run) -> &Failure {
+    match &run.outcome {
+        Outcome::Failed(failure) => failure,
+        other => panic!("expected a failure, got {other:?}; log: {}", run.log.to_text()),
+    }
+}
+
+/// The result of a run that must have ended well.
+#[track_caller]
+pub fn result(run: &Run) -> &[u8] {
+    match &run.outcome {
+        Outcome::Done { result } => result,
+        other => panic!("expected a result, got {other:?}; log: {}", run.log.to_text()),
+    }
+}

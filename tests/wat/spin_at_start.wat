@@ -1,0 +1,5 @@
+;; Computes for ever before it is even instantiated.
+(func $spin (loop $again (br $again)))
+(start $spin)
+(func $run (param $at i32) (param $len i32) (result i32)
+  (call $ok (local.get $at) (local.get $len)))
