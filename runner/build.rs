@@ -14,7 +14,9 @@ fn main() {
             .expect("migrations/ lies beside the runner")
             .map(|entry| entry.expect("readable folder").path())
             .filter(|path| path.extension().is_some_and(|end| end == "sql"))
-            .filter(|path| name != "NUMBERED" || path.file_stem().is_some_and(|stem| stem.as_encoded_bytes()[0].is_ascii_digit()))
+            .filter(|path| {
+                name != "NUMBERED" || path.file_stem().is_some_and(|stem| stem.as_encoded_bytes()[0].is_ascii_digit())
+            })
             .collect();
         files.sort();
         text += &format!("pub(super) const {name}: &[(&str, &str)] = &[\n");

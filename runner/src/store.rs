@@ -134,5 +134,9 @@ pub fn is_transient(error: &anyhow::Error) -> bool {
     };
     let Some(code) = pg.code() else { return true };
     let class = &code.code()[..2];
-    class == "08" || class == "53" || class == "57" || *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED
+    class == "08"
+        || class == "53"
+        || class == "57"
+        || *code == SqlState::T_R_SERIALIZATION_FAILURE
+        || *code == SqlState::T_R_DEADLOCK_DETECTED
 }

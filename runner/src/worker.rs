@@ -127,7 +127,13 @@ pub async fn run(
     config.validate()?;
     store.check_schema().await?;
     let id = store.register_worker(&config.queues, config.slots).await?;
-    info!(worker = id.0, queues = config.queues.join(","), slots = config.slots, lease_ms = config.lease.as_millis() as u64, "worker started");
+    info!(
+        worker = id.0,
+        queues = config.queues.join(","),
+        slots = config.slots,
+        lease_ms = config.lease.as_millis() as u64,
+        "worker started"
+    );
     let shared = Arc::new(Shared {
         modules: Modules::new(store.clone(), sandbox.clone()),
         config,
@@ -150,7 +156,15 @@ pub async fn run(
     let claimer = claimer::Claimer::new(shared.clone(), dispatch, heard, beat_now);
     let settler = tokio::spawn(settler::run(shared.clone(), reported, claimer.requeue_hint()));
     let slots: Vec<_> = (0..shared.config.slots)
-        .map(|_| guests.spawn(attempt::slot(shared.clone(), dispatched.clone(), reports.clone(), claimer.room(), stage.clone())))
+        .map(|_| {
+            guests.spawn(attempt::slot(
+                shared.clone(),
+                dispatched.clone(),
+                reports.clone(),
+                claimer.room(),
+                stage.clone(),
+            ))
+        })
         .collect();
     let claiming = tokio::spawn(claimer.run(stage.clone()));
 

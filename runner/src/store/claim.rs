@@ -146,7 +146,8 @@ impl Store {
                 ],
             )
             .await?;
-        let head = rows.first().ok_or_else(|| anyhow::anyhow!("claiming jobs: the database did not answer a first row"))?;
+        let head =
+            rows.first().ok_or_else(|| anyhow::anyhow!("claiming jobs: the database did not answer a first row"))?;
         let queues: Vec<String> = head.get("lane_queues");
         let priorities: Vec<i32> = head.get("lane_priorities");
         let run_ats: Vec<DbInstant> = head.get("lane_run_ats");

@@ -20,9 +20,8 @@ impl Database {
     /// `sslmode` in the URL: `disable`, `prefer` (the default) or `require`. Certificates are checked against the system's
     /// wherever TLS is used.
     pub fn parse(url: &str) -> anyhow::Result<Self> {
-        let mut config: Config = url.parse().context(
-            "reading the database URL; it looks like postgres://user:password@host:5432/name",
-        )?;
+        let mut config: Config =
+            url.parse().context("reading the database URL; it looks like postgres://user:password@host:5432/name")?;
         if config.get_hosts().is_empty() {
             anyhow::bail!("the database URL names no host; it looks like postgres://user:password@host:5432/name");
         }

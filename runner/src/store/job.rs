@@ -132,10 +132,20 @@ impl Store {
     }
 
     /// One statement for many jobs of one module and the default options.
-    pub async fn enqueue_many(&self, tenant: &str, module: &str, queue: &str, payloads: &[Value]) -> anyhow::Result<Vec<JobId>> {
+    pub async fn enqueue_many(
+        &self,
+        tenant: &str,
+        module: &str,
+        queue: &str,
+        payloads: &[Value],
+    ) -> anyhow::Result<Vec<JobId>> {
         let sql = "-- enqueue_many\nselect leasehold.enqueue_many($1, $2, tenant => $3, queue => $4)";
-        let params =
-            [(&module as _, Type::TEXT), (&payloads as _, Type::JSONB_ARRAY), (&tenant as _, Type::TEXT), (&queue as _, Type::TEXT)];
+        let params = [
+            (&module as _, Type::TEXT),
+            (&payloads as _, Type::JSONB_ARRAY),
+            (&tenant as _, Type::TEXT),
+            (&queue as _, Type::TEXT),
+        ];
         Ok(self.rows("enqueuing jobs", sql, &params).await?.iter().map(|row| JobId(row.get(0))).collect())
     }
 

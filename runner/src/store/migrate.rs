@@ -77,7 +77,11 @@ impl Store {
     pub async fn check_schema(&self) -> anyhow::Result<()> {
         let newest = i32::try_from(embedded::NUMBERED.len()).expect("a handful of files");
         let rows = self
-            .rows("reading the schema's version", "select coalesce(max(version), -1) from leasehold.schema_version", &[])
+            .rows(
+                "reading the schema's version",
+                "select coalesce(max(version), -1) from leasehold.schema_version",
+                &[],
+            )
             .await?;
         let found: i32 = rows.first().map_or(-1, |row| row.get(0));
         if found < newest {
@@ -115,12 +119,15 @@ async fn record(tx: &tokio_postgres::Transaction<'_>, version: i32, name: &str, 
     use tokio_postgres::types::Type;
     let sql = "insert into leasehold.schema_version (version, name, checksum) values ($1, $2, $3)
                on conflict (version) do update set checksum = excluded.checksum, applied_at = now()";
-    tx.query_typed(sql, &[(&version, Type::INT4), (&name, Type::TEXT), (&checksum, Type::TEXT)]).await.map_err(explain)?;
+    tx.query_typed(sql, &[(&version, Type::INT4), (&name, Type::TEXT), (&checksum, Type::TEXT)])
+        .await
+        .map_err(explain)?;
     Ok(())
 }
 
 fn code_checksum() -> String {
-    let texts: Vec<_> = embedded::FUNCTIONS.iter().chain(embedded::VIEWS).map(|(_, text)| *text).chain([embedded::ROLES]).collect();
+    let texts: Vec<_> =
+        embedded::FUNCTIONS.iter().chain(embedded::VIEWS).map(|(_, text)| *text).chain([embedded::ROLES]).collect();
     checksum(&texts)
 }
 

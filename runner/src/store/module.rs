@@ -64,7 +64,8 @@ impl Store {
     }
 
     pub async fn tenants(&self) -> anyhow::Result<Vec<String>> {
-        let rows = self.rows("listing tenants", "-- tenants\nselect name from leasehold.tenants order by name", &[]).await?;
+        let rows =
+            self.rows("listing tenants", "-- tenants\nselect name from leasehold.tenants order by name", &[]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
@@ -72,7 +73,8 @@ impl Store {
         let on_failure: serde_json::Map<String, serde_json::Value> =
             new.on_failure.iter().map(|(kind, end)| (kind.to_string(), end.as_str().into())).collect();
         let on_failure = serde_json::Value::Object(on_failure);
-        let number = |name: &str, n: u64| i64::try_from(n).with_context(|| format!("{name} of {n} is over {}", i64::MAX));
+        let number =
+            |name: &str, n: u64| i64::try_from(n).with_context(|| format!("{name} of {n} is over {}", i64::MAX));
         let fuel = number("fuel", new.limits.fuel)?;
         let memory_bytes = number("memory", new.limits.memory_bytes)?;
         let result_bytes = number("result limit", new.limits.result_bytes)?;
@@ -104,14 +106,18 @@ impl Store {
     /// None switches the module off. Answers the version that was active before.
     pub async fn activate_module(&self, tenant: &str, name: &str, version: Option<i32>) -> anyhow::Result<Option<i32>> {
         let sql = "-- activate_module\nselect leasehold.activate_module($1, $2, $3)";
-        let row = self.row("activating the version", sql, &[(&tenant, Type::TEXT), (&name, Type::TEXT), (&version, Type::INT4)]).await?;
+        let row = self
+            .row("activating the version", sql, &[(&tenant, Type::TEXT), (&name, Type::TEXT), (&version, Type::INT4)])
+            .await?;
         Ok(row.get(0))
     }
 
     /// Answers how many queued jobs were cancelled.
     pub async fn remove_module(&self, tenant: &str, name: &str, force: bool) -> anyhow::Result<i64> {
         let sql = "-- remove_module\nselect leasehold.remove_module($1, $2, $3)";
-        let row = self.row("removing the module", sql, &[(&tenant, Type::TEXT), (&name, Type::TEXT), (&force, Type::BOOL)]).await?;
+        let row = self
+            .row("removing the module", sql, &[(&tenant, Type::TEXT), (&name, Type::TEXT), (&force, Type::BOOL)])
+            .await?;
         Ok(row.get(0))
     }
 
@@ -170,7 +176,12 @@ impl Store {
     }
 
     /// What a claim needs to know of a version. None when it was removed meanwhile.
-    pub async fn module_version(&self, tenant: TenantId, module_id: i32, version: i32) -> anyhow::Result<Option<(ModuleVersion, String)>> {
+    pub async fn module_version(
+        &self,
+        tenant: TenantId,
+        module_id: i32,
+        version: i32,
+    ) -> anyhow::Result<Option<(ModuleVersion, String)>> {
         let sql = "-- module_version
             select v.*, v.kind::text as kind_name, coalesce(m.name, m.removed_name) as module_name, t.name as tenant_name
               from leasehold.module_versions v

@@ -32,7 +32,9 @@ impl Report {
             Settlement::Fail { failure, .. } | Settlement::Bury { failure } => {
                 failure.message.len() + failure.backtrace.as_ref().map_or(0, String::len)
             }
-            Settlement::Release { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel | Settlement::Abandon => 0,
+            Settlement::Release { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel | Settlement::Abandon => {
+                0
+            }
         };
         128 + own + self.log.bytes.len()
     }
@@ -69,7 +71,8 @@ impl Store {
     /// Sends a batch of settlements; answers in their order.
     pub async fn settle(&self, worker: WorkerId, batch: &Batch) -> anyhow::Result<Vec<Settled>> {
         let settled: HashSet<i64> = self.settle_kind(worker, batch.kind, &batch.reports).await?.into_iter().collect();
-        let answer = |report: &Report| if settled.contains(&report.job_id.0) { Settled::Yes } else { Settled::LeaseLost };
+        let answer =
+            |report: &Report| if settled.contains(&report.job_id.0) { Settled::Yes } else { Settled::LeaseLost };
         Ok(batch.reports.iter().map(answer).collect())
     }
 
@@ -121,7 +124,9 @@ impl Store {
                 params.push((&CRASH_LIMIT, Type::INT4));
                 "-- release\nselect id from leasehold.release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
             }
-            Kind::FinishCancel => "-- finish_cancel\nselect leasehold.finish_cancel($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            Kind::FinishCancel => {
+                "-- finish_cancel\nselect leasehold.finish_cancel($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+            }
         };
         usage.push_onto(&mut params);
         self.settled_ids(sql, &params).await
@@ -174,7 +179,9 @@ fn failure_of(settlement: &Settlement) -> Option<&Failure> {
     match settlement {
         Settlement::Fail { failure, .. } | Settlement::Bury { failure } => Some(failure),
         Settlement::Release { fault, .. } => fault.as_ref(),
-        Settlement::Complete { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel | Settlement::Abandon => None,
+        Settlement::Complete { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel | Settlement::Abandon => {
+            None
+        }
     }
 }
 

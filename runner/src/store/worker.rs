@@ -73,8 +73,12 @@ impl Store {
     pub async fn sleep(&self, worker: WorkerId, queues: &[String], ttl: Duration) -> anyhow::Result<()> {
         let ttl_ms = i32::try_from(ttl.as_millis()).unwrap_or(i32::MAX);
         let sql = "-- sleep\nselect leasehold.sleep($1, $2, $3)";
-        self.row("saying that the worker sleeps", sql, &[(&worker.0, Type::INT8), (&queues, Type::TEXT_ARRAY), (&ttl_ms, Type::INT4)])
-            .await?;
+        self.row(
+            "saying that the worker sleeps",
+            sql,
+            &[(&worker.0, Type::INT8), (&queues, Type::TEXT_ARRAY), (&ttl_ms, Type::INT4)],
+        )
+        .await?;
         Ok(())
     }
 

@@ -121,7 +121,8 @@ impl Claimer {
 
     /// Claims until the stage says to drain. Dropping `dispatch` at the end is what lets the slots end.
     pub async fn run(mut self, mut stage: watch::Receiver<Stage>) {
-        let stragglers = tokio::spawn(look_for_stragglers(self.shared.clone(), self.bounds.clone(), self.requeued.clone()));
+        let stragglers =
+            tokio::spawn(look_for_stragglers(self.shared.clone(), self.bounds.clone(), self.requeued.clone()));
         let mut drain = stage.clone();
         tokio::select! {
             () = self.claim_forever() => (),
@@ -223,7 +224,8 @@ impl Claimer {
     }
 
     async fn sleep(&mut self, next_due: Option<Duration>) {
-        let poll = jittered(if self.hearing { self.shared.config.poll } else { DEAF_POLL.min(self.shared.config.poll) });
+        let poll =
+            jittered(if self.hearing { self.shared.config.poll } else { DEAF_POLL.min(self.shared.config.poll) });
         let wait = next_due.map_or(poll, |due| due.min(poll));
         let timer = tokio::time::sleep(wait);
         tokio::pin!(timer);

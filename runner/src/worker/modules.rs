@@ -43,7 +43,8 @@ impl Modules {
         let known = cell
             .get_or_try_init(|| async {
                 let found = self.store.module_version(tenant, module_id, version).await?;
-                let known = found.map(|(version, tenant_name)| Arc::new(Known { version: Arc::new(version), tenant_name }));
+                let known =
+                    found.map(|(version, tenant_name)| Arc::new(Known { version: Arc::new(version), tenant_name }));
                 anyhow::Ok(known)
             })
             .await?;
@@ -51,7 +52,11 @@ impl Modules {
     }
 
     /// The outer error is ours (the database), the inner one the module's.
-    pub async fn prepared(&self, tenant: TenantId, version: &ModuleVersion) -> anyhow::Result<Result<Prepared, PrepareError>> {
+    pub async fn prepared(
+        &self,
+        tenant: TenantId,
+        version: &ModuleVersion,
+    ) -> anyhow::Result<Result<Prepared, PrepareError>> {
         let digest = version.digest;
         self.cache
             .get_or_prepare(digest, || async move {

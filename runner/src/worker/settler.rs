@@ -62,9 +62,10 @@ async fn settle(shared: &Shared, reports: Vec<Report>, requeued: &RequeueHint) {
             }
             Err(cause) if is_transient(&cause) => {
                 // A result is kept while the lease may still hold: each heartbeat that goes through keeps the job held.
-                let (kept, given_up): (Vec<_>, Vec<_>) = batch.reports.into_iter().partition(|report| {
-                    report.lease.expires > Instant::now() || shared.held.holds(report.job_id)
-                });
+                let (kept, given_up): (Vec<_>, Vec<_>) = batch
+                    .reports
+                    .into_iter()
+                    .partition(|report| report.lease.expires > Instant::now() || shared.held.holds(report.job_id));
                 if !given_up.is_empty() {
                     warn!(count = given_up.len(), "giving up on settling: the leases ran out");
                     forget(shared, &given_up);
