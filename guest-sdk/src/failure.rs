@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Wrapped(&'static str, Option<Box<dyn Error>>);
+    struct Wrapped(&'static str, Option<Box<dyn Error + Send + Sync>>);
 
     impl Display for Wrapped {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -198,7 +198,7 @@ mod tests {
 
     impl Error for Wrapped {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
-            self.1.as_deref()
+            self.1.as_ref().map(|cause| &**cause as _)
         }
     }
 

@@ -170,3 +170,82 @@ fn shortened(text: &str) -> String {
     let tail = text.ceil_char_boundary(text.len() - MAX_MISMATCH_BYTES / 2);
     format!("{} ... {} bytes ... {}", &text[..head], tail - head, &text[tail..])
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::sealed::{Input as _, Output as _};
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Order {
+        items: Vec<Item>,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Item {
+        price: u32,
+    }
+
+    fn refusal<T: Input + fmt::Debug>(payload: &str) -> String {
+        match T::from_payload(payload.as_bytes().to_vec()) {
+            Err(Failure::Dead { message }) => message,
+            other => panic!("{payload} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_payload_that_does_not_fit_is_dead_and_named_by_path_line_and_column() {
+        let wanted = "payload does not fit this job's input at items[1].price: \
+                      invalid value: integer `-1`, expected u32 at line 2 column 41";
+        assert_eq!(refusal::<Order>("{\n  \"items\": [{ \"price\": 1 }, { \"price\": -1 }] }"), wanted);
+    }
+
+    #[test]
+    fn broken_json_and_trailing_words_are_refused() {
+        assert!(refusal::<Order>("{\"items\": [").ends_with("EOF while parsing a list at line 1 column 11"));
+        assert!(refusal::<u32>("1 2").ends_with("input: trailing characters at line 1 column 3"));
+    }
+
+    #[test]
+    fn nesting_is_bounded_before_the_stack_is() {
+        assert!(refusal::<serde_json::Value>(&"[".repeat(100_000)).contains("recursion limit exceeded"));
+    }
+
+    #[test]
+    fn an_empty_payload_reads_as_null() {
+        assert_eq!(<()>::from_payload(vec![]), Ok(()));
+        assert_eq!(Option::<u32>::from_payload(vec![]), Ok(None));
+        assert_eq!(refusal::<Order>(""), "the payload is empty; this job needs one, as JSON");
+    }
+
+    #[test]
+    fn a_message_does_not_repeat_a_huge_payload() {
+        let payload = format!("{{\"items\": \"{}\"}}", "ä".repeat(1 << 20));
+        let message = refusal::<Order>(&payload);
+        assert!(message.len() < MAX_MISMATCH_BYTES + 200, "{} bytes", message.len());
+        assert!(message.contains("at items: invalid type: string \"ää"));
+        assert!(message.ends_with("ää\", expected a sequence at line 1 column 2097164"));
+    }
+
+    #[test]
+    fn raw_bytes_pass_untouched_both_ways() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(Raw::from_payload(bytes.clone()).and_then(Raw::into_result), Ok(bytes));
+    }
+
+    #[test]
+    fn an_output_without_a_form_in_json_is_dead() {
+        let keys_are_no_strings = std::collections::BTreeMap::from([((1, 2), 3)]);
+        let Err(Failure::Dead { message }) = keys_are_no_strings.into_result() else { panic!("JSON has no such keys") };
+        assert_eq!(message, "the job's output has no form in JSON: key must be a string");
+    }
+
+    #[test]
+    fn text_names_the_first_bad_byte() {
+        assert_eq!(Raw::from("grün").text(), Ok("grün"));
+        let wanted = Failure::dead("payload is not UTF-8: byte 2 of 4 starts no character");
+        assert_eq!(Raw(vec![b'a', b'b', 0xff, b'c']).text(), Err(wanted));
+    }
+}

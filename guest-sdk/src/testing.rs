@@ -204,3 +204,55 @@ impl Recorder {
         left == Some(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{info, warn};
+
+    fn probe(ctx: &Context, name: String) -> Result<(u64, String), Failure> {
+        info!("hello {name}");
+        warn!("{}", "careful");
+        Ok((ctx.id(), format!("{}/{}/{}", ctx.tenant(), ctx.module(), ctx.queue())))
+    }
+
+    #[test]
+    fn the_mock_tells_what_it_was_told() {
+        let mock = MockContext::new().with_id(7).with_tenant("acme").with_module("mailer").with_queue("bulk");
+        assert_eq!(run(probe, &mock, json!("you")), Ok(json!([7, "acme/mailer/bulk"])));
+    }
+
+    #[test]
+    fn lines_go_to_the_mock_that_was_used_last() {
+        let (first, second) = (MockContext::new(), MockContext::new());
+        probe(&first, "first".to_owned()).expect("the job is fine");
+        probe(&second, "second".to_owned()).expect("the job is fine");
+        assert_eq!(first.log_text(), "info hello first\nwarn careful\n");
+        assert_eq!(second.log()[0], LogLine { level: Level::Info, message: "hello second".to_owned() });
+    }
+
+    #[test]
+    fn attempts_count_up_to_the_last() {
+        let at = |attempt| MockContext::new().with_max_attempts(3).with_attempt(attempt);
+        assert!(!at(1).is_last_attempt() && !at(2).is_last_attempt() && at(3).is_last_attempt());
+        assert_eq!((at(2).attempt(), at(2).max_attempts()), (2, 3));
+    }
+
+    #[test]
+    fn time_runs_out() {
+        let minute = Duration::from_secs(60);
+        let mock = MockContext::new().with_timeout(minute).with_elapsed(minute / 2);
+        assert_eq!(mock.timeout(), minute);
+        assert!(mock.time_left() <= minute / 2 && mock.time_left() > minute / 4);
+        assert_eq!(mock.with_elapsed(minute * 2).time_left(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_cancel_comes_when_it_was_asked_for() {
+        assert!(!MockContext::new().cancel_requested());
+        assert!(MockContext::new().with_cancel_requested().cancel_requested());
+        let later = MockContext::new().with_cancel_requested_after(2);
+        let answers = [(); 4].map(|()| later.cancel_requested());
+        assert_eq!(answers, [false, false, true, true]);
+    }
+}

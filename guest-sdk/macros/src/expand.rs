@@ -53,6 +53,11 @@ fn export(function: &ItemFn) -> TokenStream {
                 }
             }
 
+            // The bindings' own macro writes these names as they are.
+            #[cfg(target_family = "wasm")]
+            #[allow(unused_imports)]
+            use ::core::primitive::{i32, i64, u8, usize};
+
             #[cfg(target_family = "wasm")]
             ::leasehold_guest::__private::export!(__LeaseholdJob with_types_in ::leasehold_guest::__private::bindings);
         };
