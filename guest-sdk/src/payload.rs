@@ -41,6 +41,14 @@ impl Raw {
             Failure::dead(format_args!("payload is not UTF-8: byte {at} of {length} starts no character"))
         })
     }
+
+    /// The bytes read as JSON, for a job that takes it among other things.
+    ///
+    /// # Errors
+    /// [`Failure::Dead`], in the same words as for a job whose input is a `T`.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        parse(&self.0)
+    }
 }
 
 impl Deref for Raw {

@@ -76,13 +76,15 @@ fn is_context(ty: &Type) -> bool {
 fn check_input(ty: &Type, errors: &mut Errors) {
     match ty {
         Type::Reference(_) => {
-            errors.add(ty, "a job owns its input: take `String` or your own type for JSON, `Raw` for the payload's bytes");
+            errors.add(
+                ty,
+                "a job owns its input: take `String` or your own type for JSON, `Raw` for the payload's bytes",
+            );
         }
         Type::ImplTrait(_) => errors.add(ty, "a job is not generic: name the type of its input"),
-        _ if is_bytes(ty) => errors.add(
-            ty,
-            "`Vec<u8>` would be read from a JSON array of numbers; take `Raw` for the payload's bytes",
-        ),
+        _ if is_bytes(ty) => {
+            errors.add(ty, "`Vec<u8>` would be read from a JSON array of numbers; take `Raw` for the payload's bytes")
+        }
         _ => (),
     }
 }
