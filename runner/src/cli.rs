@@ -1,6 +1,7 @@
 //! The faces of the `leasehold` command, one file a subcommand. Each prints text for people, or with `--json` one JSON value
 //! on standard output; errors go to standard error.
 
+pub mod bench;
 pub mod enqueue;
 pub mod job;
 pub mod migrate;

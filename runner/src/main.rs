@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use leasehold::cli::{self, enqueue, job, migrate, module, run, stats, tenant, worker};
+use leasehold::cli::{self, bench, enqueue, job, migrate, module, run, stats, tenant, worker};
 use tracing_subscriber::EnvFilter;
 
 /// Background jobs in PostgreSQL whose code you do not have to trust.
@@ -27,6 +27,7 @@ enum Command {
     Enqueue(enqueue::Args),
     Job(job::Args),
     Stats(stats::Args),
+    Bench(bench::Args),
     Run(run::Args),
 }
 
@@ -60,6 +61,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Enqueue(args) => enqueue::run(args).await?,
         Command::Job(args) => job::run(args).await?,
         Command::Stats(args) => stats::run(args).await?,
+        Command::Bench(args) => bench::run(args).await?,
         Command::Run(args) => return run::run(args).await,
     }
     Ok(ExitCode::SUCCESS)

@@ -4,6 +4,7 @@
 //! Statements carry their parameters' types and are never prepared by name, so all of this works through PgBouncer in
 //! transaction mode; only the listener needs a connection of its own.
 
+mod bench;
 mod claim;
 mod connect;
 mod db_instant;

@@ -59,6 +59,17 @@ pub struct Options {
     pub retention_days: i32,
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct OnlyOptions {
+            #[command(flatten)]
+            options: Options,
+        }
+        <OnlyOptions as clap::Parser>::parse_from(["worker"]).options
+    }
+}
+
 impl Options {
     pub fn config(&self) -> WorkerConfig {
         WorkerConfig {

@@ -41,6 +41,12 @@ impl Database {
         self.tls.clone()
     }
 
+    /// A setting of each session, as in `-c name=value`.
+    pub fn set_option(&mut self, name: &str, value: &str) {
+        let own = self.config.get_options().map(|own| format!("{own} ")).unwrap_or_default();
+        self.config.options(format!("{own}-c {name}={value}"));
+    }
+
     /// The same server and user, another database.
     pub fn with_name(&self, name: &str) -> Self {
         let mut other = self.clone();
