@@ -1,6 +1,7 @@
 //! Edge guests: a few lines of WAT each (tests/wat), made into what a customer would upload.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -62,6 +63,22 @@ pub fn command(start: &str) -> Vec<u8> {
 
 pub fn prepare(bytes: &[u8]) -> Prepared {
     SANDBOX.prepare(bytes).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The `leasehold` command, built as the tests were.
+pub fn leasehold() -> Command {
+    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let test = std::env::current_exe().expect("the test knows where it is");
+        let profile = test.ancestors().nth(2).expect("it lies in target/PROFILE/deps");
+        let mut build = Command::new(env!("CARGO"));
+        build.current_dir(repository()).args(["build", "--quiet", "-p", "leasehold", "--bin", "leasehold"]);
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().expect("cargo starts").success(), "building the leasehold command");
+        profile.join("leasehold")
+    });
+    Command::new(&*BINARY)
 }
 
 /// What a test's job is told about itself.

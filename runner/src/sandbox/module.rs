@@ -48,6 +48,10 @@ pub(super) enum Entry {
 }
 
 impl Prepared {
+    pub(super) fn new(kind: ModuleKind, entry: Entry, compiled_bytes: u64) -> Self {
+        Self(Arc::new(Inner { kind, entry, compiled_bytes }))
+    }
+
     pub fn kind(&self) -> ModuleKind {
         self.0.kind
     }
@@ -242,7 +246,7 @@ impl Sandbox {
             }
             ComponentEntry::Run => (ModuleKind::Command, Entry::Command(CommandPre::new(linked).map_err(invalid)?)),
         };
-        Ok(Prepared(Arc::new(Inner { kind, entry, compiled_bytes })))
+        Ok(Prepared::new(kind, entry, compiled_bytes))
     }
 
     fn build_program(&self, bytes: &[u8], inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
@@ -265,7 +269,7 @@ impl Sandbox {
         if start.as_ref().and_then(|ty| ty.func()).is_none_or(|ty| ty.params().len() + ty.results().len() > 0) {
             return Err(PrepareError::NoEntry("_start must take and return nothing".to_owned()));
         }
-        Ok(Prepared(Arc::new(Inner { kind: ModuleKind::Command, entry: Entry::Program(linked), compiled_bytes })))
+        Ok(Prepared::new(ModuleKind::Command, Entry::Program(linked), compiled_bytes))
     }
 }
 
