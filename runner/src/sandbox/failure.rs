@@ -14,7 +14,7 @@ use super::host::bindings::leasehold::job::types;
 use super::limiter::{MemoryLimit, MemoryRefused, TableLimit};
 use super::stdio::{OutputLimit, ResultStream};
 use crate::job::{Limits, ModuleKind};
-use crate::outcome::{Failure, FailureKind, Log, Outcome, Stop, clean_text};
+use crate::outcome::{Failure, FailureKind, Log, Outcome, Stop, clean_text, clip_text};
 
 /// How much of a failure's message is kept, in bytes, as the contract says.
 const MESSAGE_BYTES: usize = 64 << 10;
@@ -54,7 +54,7 @@ pub(super) struct Facts<'a> {
 pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
     let fail = |kind, message: String| {
         let backtrace = error.downcast_ref::<WasmBacktrace>().map(backtrace_text);
-        Outcome::Failed(Failure { kind, message: bounded(message), backtrace, delay: None })
+        Outcome::Failed(Failure { kind, message: bounded(&message), backtrace, delay: None })
     };
     if let Some(interrupt) = error.downcast_ref::<Interrupt>() {
         return match interrupt {
@@ -163,7 +163,7 @@ pub(super) fn exited(code: i32, facts: &Facts<'_>) -> Outcome {
         Some(line) => format!("{line} (exit code {code})"),
         None => format!("exit code {code}, and nothing on stderr"),
     };
-    Outcome::Failed(Failure { kind, message: bounded(message), backtrace: None, delay: None })
+    Outcome::Failed(Failure { kind, message: bounded(&message), backtrace: None, delay: None })
 }
 
 /// A handler's own answer when it has no result.
@@ -175,7 +175,7 @@ pub(super) fn returned(failure: types::Failure) -> Outcome {
         types::Failure::Dead(message) => (FailureKind::GuestDead, message, None),
         types::Failure::Snooze(delay_ms) => return Outcome::Snoozed { delay: Duration::from_millis(delay_ms) },
     };
-    Outcome::Failed(Failure { kind, message: bounded(message), backtrace: None, delay })
+    Outcome::Failed(Failure { kind, message: bounded(&message), backtrace: None, delay })
 }
 
 /// The deadline passed while the guest waited in a host call.
@@ -221,7 +221,7 @@ pub(super) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
         .unwrap_or_else(|| "no message".to_owned());
     Outcome::Failed(Failure {
         kind: FailureKind::Host,
-        message: bounded(format!("the worker panicked during the run: {text}")),
+        message: bounded(&format!("the worker panicked during the run: {text}")),
         backtrace: None,
         delay: None,
     })
@@ -260,7 +260,7 @@ fn panic_message(log: &Log) -> String {
 
 fn last_line(log: &Log) -> Option<String> {
     let line = log.bytes.split(|byte| *byte == b'\n').rev().find(|line| !line.trim_ascii().is_empty())?;
-    Some(bounded(clean_text(line.trim_ascii())))
+    Some(clip_text(line.trim_ascii(), MESSAGE_BYTES))
 }
 
 /// Says so when the backtrace is full and only few functions take turns in it. Rust and C keep a stack of their own in
@@ -302,11 +302,6 @@ impl Write for Bounded {
 }
 
 /// A message that is safe to keep: no control characters, and of a bounded length.
-fn bounded(message: String) -> String {
-    let mut message = clean_text(message.as_bytes());
-    if message.len() > MESSAGE_BYTES {
-        let end = message.floor_char_boundary(MESSAGE_BYTES);
-        message.truncate(end);
-    }
-    message
+fn bounded(message: &str) -> String {
+    clip_text(message.as_bytes(), MESSAGE_BYTES)
 }

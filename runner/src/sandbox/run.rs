@@ -218,5 +218,60 @@ fn thread_cpu() -> Duration {
     Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-// Names the tick where the reader looks for it.
+// Else the timer would win against the epoch.
 const _: () = assert!(DEADLINE_GRACE.as_millis() > engine::TICK.as_millis());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::FailureKind;
+    use crate::sandbox::{PoolUse, SandboxConfig};
+
+    fn job() -> JobInput<'static> {
+        JobInput {
+            id: JobId(1),
+            tenant: "acme",
+            module: "guest",
+            queue: "default",
+            attempt: 1,
+            max_attempts: 1,
+            payload: b"",
+        }
+    }
+
+    /// A program whose host function panics: at once, or after it has waited.
+    fn panicking(sandbox: &Sandbox, after_waiting: bool) -> Prepared {
+        let text = r#"(module (import "host" "panic" (func $panic)) (func (export "_start") (call $panic)))"#;
+        let module =
+            wasmtime::Module::new(sandbox.engine(), wat::parse_str(text).expect("it parses")).expect("it compiles");
+        let mut linker = wasmtime::Linker::<State>::new(sandbox.engine());
+        linker
+            .func_wrap_async("host", "panic", move |_, (): ()| {
+                Box::new(async move {
+                    if after_waiting {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    let nothing: Option<()> = None;
+                    nothing.expect("a bug of ours")
+                })
+            })
+            .expect("it links");
+        let linked = linker.instantiate_pre(&module).expect("it links");
+        Prepared::new(ModuleKind::Command, Entry::Program(linked), 0)
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_host_ends_its_run_and_nothing_else() {
+        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 1 << 20 }).expect("the sandbox starts");
+        for after_waiting in [false, true] {
+            let module = panicking(&sandbox, after_waiting);
+            let run = sandbox.run(&module, job(), &Limits::default(), &RunControl::new()).await;
+            let Outcome::Failed(failure) = run.outcome else { panic!("{:?}", run.outcome) };
+            assert_eq!(failure.kind, FailureKind::Host);
+            assert_eq!(failure.message, "the worker panicked during the run: a bug of ours");
+            // The only slot is free again.
+            let empty = PoolUse { memories: 0, tables: 0, stacks: 0, core_instances: 0, component_instances: 0 };
+            assert!(sandbox.pool_use().is_none_or(|pool| pool == empty), "{:?}", sandbox.pool_use());
+        }
+    }
+}

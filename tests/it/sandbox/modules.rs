@@ -120,3 +120,36 @@ fn a_command_is_a_command() {
     assert_eq!((inspection.kind, inspection.problem), (Some(ModuleKind::Command), None));
     assert!(inspection.imports.contains(&"wasi_snapshot_preview1::fd_write".to_owned()));
 }
+
+/// A component that exports a handler of the given version whose `run` has the given type.
+fn handler(version: &str, core: &str, run: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(component
+            (core module $m (func (export "run") {core} unreachable))
+            (core instance $i (instantiate $m))
+            (func $run {run} (canon lift (core func $i "run")))
+            (instance $handler (export "run" (func $run)))
+            (export "leasehold:job/handler@{version}" (instance $handler)))"#
+    );
+    wat::parse_str(text).expect("the component parses")
+}
+
+#[test]
+fn a_handler_of_another_version_or_type_is_refused_at_upload() {
+    let newer = refusal(&handler("2.0.0", "(result i32)", "(result u32)")).to_string();
+    assert!(newer.contains("leasehold:job/handler@2.0.0") && newer.contains("version 1.0.0"), "{newer}");
+    let other = refusal(&handler("1.0.0", "(param i32) (result i32)", "(param \"n\" u32) (result u32)")).to_string();
+    assert!(other.contains("func(u32) -> u32") && other.contains("snooze(u64)"), "{other}");
+}
+
+#[test]
+fn no_torn_or_flipped_module_ends_the_worker() {
+    let module = core("says");
+    // A fixed walk through the module, so that a failure repeats: each byte of a stride flipped in turn, and cut there.
+    for (at, bit) in (8..module.len()).step_by(29).zip((0..8).cycle()) {
+        let mut flipped = module.clone();
+        flipped[at] ^= 1 << bit;
+        let _ = SANDBOX.inspect(&flipped);
+        assert!(SANDBOX.prepare(&module[..at]).is_err(), "cut at {at}");
+    }
+}
