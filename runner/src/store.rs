@@ -14,7 +14,6 @@ mod maintain;
 mod migrate;
 mod module;
 mod settle;
-mod text;
 mod worker;
 
 use std::time::Duration;
