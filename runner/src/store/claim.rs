@@ -178,6 +178,13 @@ impl Store {
         })
     }
 
+    /// Gives back what this worker claimed without hearing of it. Only for the claimer, between two claims.
+    pub async fn recover_claims(&self, worker: WorkerId, known_claims: &[i64]) -> anyhow::Result<usize> {
+        let sql = "-- recover_claims\nselect leasehold.recover_claims($1, $2)";
+        let params = [(&worker.0 as _, Type::INT8), (&known_claims as _, Type::INT8_ARRAY)];
+        Ok(self.rows("recovering claims", sql, &params).await?.len())
+    }
+
     /// Looks below the bounds for jobs that wait there and lowers the bounds to them. Answers whether there was any. May take
     /// long while somebody holds an old snapshot.
     pub async fn find_stragglers(&self, bounds: &Bounds) -> anyhow::Result<bool> {

@@ -90,7 +90,9 @@ impl Store {
             failures.iter().map(|failure| failure.map(|f| clip_text(f.message.as_bytes(), MESSAGE_BYTES))).collect();
         let backtraces: Vec<Option<String>> = failures
             .iter()
-            .map(|failure| failure.and_then(|f| f.backtrace.as_deref()).map(|text| clip_text(text.as_bytes(), BACKTRACE_BYTES)))
+            .map(|failure| {
+                failure.and_then(|f| f.backtrace.as_deref()).map(|text| clip_text(text.as_bytes(), BACKTRACE_BYTES))
+            })
             .collect();
         let results: Vec<Option<&[u8]>> = column(batch, |report| match &report.settlement {
             Settlement::Complete { result } => Some(result.as_slice()),
