@@ -4,14 +4,18 @@
 
 use std::any::Any;
 use std::fmt::{self, Write};
+use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use wasmtime::component::ResourceTableError;
 use wasmtime::{Error, PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::engine::{BACKTRACE_FRAMES, WASM_STACK_BYTES};
 use super::host::bindings::leasehold::job::types;
 use super::limiter::{MemoryLimit, MemoryRefused, TableLimit};
+use super::state::HANDLES;
 use super::stdio::{OutputLimit, ResultStream};
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, Log, Outcome, Stop, clean_text, clip_text};
@@ -77,8 +81,14 @@ pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
     if let Some(full) = error.downcast_ref::<PoolConcurrencyLimitError>() {
         return fail(FailureKind::Host, format!("the worker has no free slot: {full}"));
     }
-    if error.is::<wasmtime::OutOfMemory>() {
-        return fail(FailureKind::Host, "the worker is out of memory".into());
+    if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
+        return fail(
+            FailureKind::Abi,
+            format!("holds {HANDLES} handles (streams, pollables) and wants more; drop them"),
+        );
+    }
+    if error.is::<wasmtime::OutOfMemory>() || error.is::<io::Error>() || error.is::<Errno>() {
+        return fail(FailureKind::Host, format!("the worker lacks what the run needs: {error:#}"));
     }
     if let Some(exit) = error.downcast_ref::<I32Exit>() {
         return exited(exit.0, facts);
@@ -103,7 +113,7 @@ pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
     }
     let text = error.root_cause().to_string();
     if facts.instantiated {
-        fail(FailureKind::Abi, format!("the module broke the component model's rules: {text}"))
+        fail(FailureKind::Abi, format!("the module broke the rules of its interface: {text}"))
     } else {
         fail(FailureKind::Link, format!("the module does not instantiate: {error:#}"))
     }
@@ -135,7 +145,7 @@ fn trap_failure(trap: Trap, backtrace: Option<&WasmBacktrace>, facts: &Facts<'_>
         | Trap::InvalidDiscriminant
         | Trap::UnalignedPointer
         | Trap::ReferenceCountOverflow => {
-            (FailureKind::Abi, format!("the module broke the component model's rules: {}", trap_text(trap)))
+            (FailureKind::Abi, format!("the module broke the rules of its interface: {}", trap_text(trap)))
         }
         // wasmtime may add kinds of traps; until we know better, each is the guest's own.
         _ => (FailureKind::Trap, format!("{}{}", trap_text(trap), recursion(backtrace))),
@@ -155,15 +165,14 @@ pub(super) fn exited(code: i32, facts: &Facts<'_>) -> Outcome {
         (ModuleKind::Command, EX_DATAERR) => FailureKind::GuestDead,
         (ModuleKind::Command, _) => FailureKind::Exit,
         (ModuleKind::Component, _) => {
-            let message = format!("the handler called exit({code}) instead of returning");
-            return Outcome::Failed(Failure { kind: FailureKind::Exit, message, backtrace: None, delay: None });
+            return failed(FailureKind::Exit, &format!("the handler called exit({code}) instead of returning"));
         }
     };
     let message = match last_line(facts.log) {
         Some(line) => format!("{line} (exit code {code})"),
         None => format!("exit code {code}, and nothing on stderr"),
     };
-    Outcome::Failed(Failure { kind, message: bounded(&message), backtrace: None, delay: None })
+    failed(kind, &message)
 }
 
 /// A handler's own answer when it has no result.
@@ -180,36 +189,24 @@ pub(super) fn returned(failure: types::Failure) -> Outcome {
 
 /// The deadline passed while the guest waited in a host call.
 pub(super) fn timed_out(facts: &Facts<'_>) -> Outcome {
-    Outcome::Failed(Failure {
-        kind: FailureKind::Timeout,
-        message: timeout_message(facts),
-        backtrace: None,
-        delay: None,
-    })
+    failed(FailureKind::Timeout, &timeout_message(facts))
 }
 
 /// The result is complete and too large.
 pub(super) fn result_too_large(wanted: u64, facts: &Facts<'_>) -> Outcome {
     let limit = OutputLimit { limit: facts.limits.result_bytes, wanted, complete: true };
-    Outcome::Failed(Failure {
-        kind: FailureKind::Output,
-        message: output_message(&limit),
-        backtrace: None,
-        delay: None,
-    })
+    failed(FailureKind::Output, &output_message(&limit))
 }
 
 /// The payload alone is larger than all the memory that the guest may have.
 pub(super) fn payload_too_large(payload_bytes: usize, limits: &Limits) -> Outcome {
-    Outcome::Failed(Failure {
-        kind: FailureKind::Memory,
-        message: format!(
-            "payload of {payload_bytes} bytes does not fit into the memory limit of {} bytes; raise --memory",
-            limits.memory_bytes
+    let limit = limits.memory_bytes;
+    failed(
+        FailureKind::Memory,
+        &format!(
+            "payload of {payload_bytes} bytes does not fit into the memory limit of {limit} bytes; raise --memory"
         ),
-        backtrace: None,
-        delay: None,
-    })
+    )
 }
 
 /// A host function panicked, which is our own fault.
@@ -219,12 +216,11 @@ pub(super) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
-    Outcome::Failed(Failure {
-        kind: FailureKind::Host,
-        message: bounded(&format!("the worker panicked during the run: {text}")),
-        backtrace: None,
-        delay: None,
-    })
+    failed(FailureKind::Host, &format!("the worker panicked during the run: {text}"))
+}
+
+fn failed(kind: FailureKind, message: &str) -> Outcome {
+    Outcome::Failed(Failure { kind, message: bounded(message), backtrace: None, delay: None })
 }
 
 fn timeout_message(facts: &Facts<'_>) -> String {
