@@ -3,7 +3,6 @@
 //! come first (they say exactly what happened), then exits, then traps, and what is left had no type.
 
 use std::any::Any;
-use std::fmt::{self, Write};
 use std::io;
 use std::time::Duration;
 
@@ -12,7 +11,8 @@ use wasmtime::component::ResourceTableError;
 use wasmtime::{Error, PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use super::engine::{BACKTRACE_FRAMES, WASM_STACK_BYTES};
+use super::backtrace;
+use super::engine::WASM_STACK_BYTES;
 use super::host::bindings::leasehold::job::types;
 use super::limiter::{MemoryLimit, MemoryRefused, TableLimit};
 use super::state::HANDLES;
@@ -22,8 +22,6 @@ use crate::outcome::{Failure, FailureKind, Log, Outcome, Stop, clean_text, clip_
 
 /// How much of a failure's message is kept, in bytes, as the contract says.
 const MESSAGE_BYTES: usize = 64 << 10;
-/// How much of a backtrace is kept, in bytes. Names of functions are the guest's own and may be of any length.
-const BACKTRACE_BYTES: usize = 16 << 10;
 /// How far back the log is searched for a panic's message, in bytes, and how many lines of it are quoted.
 const PANIC_SEARCH_BYTES: usize = 4 << 10;
 const PANIC_LINES: usize = 8;
@@ -57,7 +55,7 @@ pub(super) struct Facts<'a> {
 /// What an error of wasmtime means for the job.
 pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
     let fail = |kind, message: String| {
-        let backtrace = error.downcast_ref::<WasmBacktrace>().map(backtrace_text);
+        let backtrace = error.downcast_ref::<WasmBacktrace>().map(backtrace::text);
         Outcome::Failed(Failure { kind, message: bounded(&message), backtrace, delay: None })
     };
     if let Some(interrupt) = error.downcast_ref::<Interrupt>() {
@@ -122,7 +120,7 @@ pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
 /// The text of wasmtime's error without a type for "copies too much between guest and host". Pinned by a test.
 const HOSTCALL_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted";
 
-fn trap_failure(trap: Trap, backtrace: Option<&WasmBacktrace>, facts: &Facts<'_>) -> (FailureKind, String) {
+fn trap_failure(trap: Trap, frames: Option<&WasmBacktrace>, facts: &Facts<'_>) -> (FailureKind, String) {
     match trap {
         Trap::OutOfFuel => {
             (FailureKind::Fuel, format!("out of fuel: used all of {} instructions; raise --fuel", facts.limits.fuel))
@@ -131,7 +129,7 @@ fn trap_failure(trap: Trap, backtrace: Option<&WasmBacktrace>, facts: &Facts<'_>
         Trap::Interrupt => (FailureKind::Timeout, timeout_message(facts)),
         Trap::StackOverflow => (
             FailureKind::Stack,
-            format!("call stack exhausted: it has {WASM_STACK_BYTES} bytes{}", recursion(backtrace)),
+            format!("call stack exhausted: it has {WASM_STACK_BYTES} bytes{}", backtrace::recursion(frames)),
         ),
         Trap::UnreachableCodeReached => (FailureKind::Trap, panic_message(facts.log)),
         Trap::CannotEnterComponent
@@ -148,7 +146,7 @@ fn trap_failure(trap: Trap, backtrace: Option<&WasmBacktrace>, facts: &Facts<'_>
             (FailureKind::Abi, format!("the module broke the rules of its interface: {}", trap_text(trap)))
         }
         // wasmtime may add kinds of traps; until we know better, each is the guest's own.
-        _ => (FailureKind::Trap, format!("{}{}", trap_text(trap), recursion(backtrace))),
+        _ => (FailureKind::Trap, format!("{}{}", trap_text(trap), backtrace::recursion(frames))),
     }
 }
 
@@ -165,7 +163,9 @@ pub(super) fn exited(code: i32, facts: &Facts<'_>) -> Outcome {
         (ModuleKind::Command, EX_DATAERR) => FailureKind::GuestDead,
         (ModuleKind::Command, _) => FailureKind::Exit,
         (ModuleKind::Component, _) => {
-            return failed(FailureKind::Exit, &format!("the handler called exit({code}) instead of returning"));
+            // Which code it was is lost: WASI 0.2 only knows success and failure.
+            let how = if code == 0 { "" } else { " with an error code" };
+            return failed(FailureKind::Exit, &format!("the handler called exit{how} instead of returning"));
         }
     };
     let message = match last_line(facts.log) {
@@ -257,44 +257,6 @@ fn panic_message(log: &Log) -> String {
 fn last_line(log: &Log) -> Option<String> {
     let line = log.bytes.split(|byte| *byte == b'\n').rev().find(|line| !line.trim_ascii().is_empty())?;
     Some(clip_text(line.trim_ascii(), MESSAGE_BYTES))
-}
-
-/// Says so when the backtrace is full and only few functions take turns in it. Rust and C keep a stack of their own in
-/// linear memory, so their runaway recursion mostly ends out of bounds rather than with an overflow of wasm's stack.
-fn recursion(backtrace: Option<&WasmBacktrace>) -> &'static str {
-    let Some(frames) = backtrace.map(WasmBacktrace::frames) else { return "" };
-    let mut functions: Vec<_> = frames.iter().map(wasmtime::FrameInfo::func_index).collect();
-    functions.sort_unstable();
-    functions.dedup();
-    if frames.len() >= BACKTRACE_FRAMES && functions.len() <= BACKTRACE_FRAMES / 4 {
-        "; the backtrace repeats itself, which looks like recursion without an end"
-    } else {
-        ""
-    }
-}
-
-/// One frame a line, innermost first.
-fn backtrace_text(backtrace: &WasmBacktrace) -> String {
-    let mut text = Bounded { text: String::new(), room: BACKTRACE_BYTES };
-    // It stops with an error when it is full, and what is there by then is what we want.
-    let _ = write!(text, "{backtrace}");
-    let text = text.text;
-    let frames = text.split_once('\n').map_or(text.as_str(), |(_title, frames)| frames);
-    clean_text(frames.as_bytes())
-}
-
-struct Bounded {
-    text: String,
-    room: usize,
-}
-
-impl Write for Bounded {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        let kept = &s[..s.floor_char_boundary(self.room)];
-        self.text.push_str(kept);
-        self.room -= kept.len();
-        if kept.len() < s.len() { Err(fmt::Error) } else { Ok(()) }
-    }
 }
 
 /// A message that is safe to keep: no control characters, and of a bounded length.
