@@ -85,7 +85,7 @@ pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
             format!("holds {HANDLES} handles (streams, pollables) and wants more; drop them"),
         );
     }
-    if error.is::<wasmtime::OutOfMemory>() || error.is::<io::Error>() || error.is::<Errno>() {
+    if is_hosts_fault(error) {
         return fail(FailureKind::Host, format!("the worker lacks what the run needs: {error:#}"));
     }
     if let Some(exit) = error.downcast_ref::<I32Exit>() {
@@ -115,6 +115,11 @@ pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
     } else {
         fail(FailureKind::Link, format!("the module does not instantiate: {error:#}"))
     }
+}
+
+/// Whether the operating system refused something: memory, address space, a file descriptor.
+pub(super) fn is_hosts_fault(error: &Error) -> bool {
+    error.is::<wasmtime::OutOfMemory>() || error.is::<io::Error>() || error.is::<Errno>()
 }
 
 /// The text of wasmtime's error without a type for "copies too much between guest and host". Pinned by a test.
