@@ -1,6 +1,7 @@
 //! Runs tenants' code. Nothing above this module knows wasmtime, and nothing in it knows SQL: bytes and limits go in,
 //! a `Run` comes out. Whatever a guest does, it comes out as an `Outcome`, within the limits, and leaves nothing behind.
 
+mod backtrace;
 mod cache;
 mod control;
 mod engine;

@@ -30,7 +30,7 @@ pub enum LoadError {
     /// The bytes are not those that were asked for.
     #[error("the module's bytes have the digest {found}, not {wanted}")]
     Digest { wanted: Digest, found: Digest },
-    /// The bytes cannot be run, now or later.
+    /// The bytes cannot be run, now or later; except for `PrepareError::Host`, which may pass.
     #[error(transparent)]
     Prepare(PrepareError),
     /// The thread that compiled them is gone, which only happens while the process ends.
@@ -100,7 +100,10 @@ impl ModuleCache {
             if found != digest {
                 return Err(LoadError::Digest { wanted: digest, found });
             }
-            Ok(sandbox.prepare(&bytes))
+            match sandbox.prepare(&bytes) {
+                Err(error @ PrepareError::Host(_)) => Err(LoadError::Prepare(error)),
+                prepared => Ok(prepared),
+            }
         };
         tokio::task::spawn_blocking(prepare).await.map_err(|_| LoadError::Abandoned)?
     }

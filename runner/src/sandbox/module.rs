@@ -17,6 +17,7 @@ use wasmtime_wasi::p2::bindings::CommandPre;
 use wit_component::ComponentEncoder;
 
 use super::control::RunControl;
+use super::failure::is_hosts_fault;
 use super::host::bindings::JobPre;
 use super::imports::{self, CONTRACT_VERSION, MissingImport, NAME_BYTES};
 use super::state::State;
@@ -100,6 +101,9 @@ pub enum PrepareError {
     MissingImports(Vec<MissingImport>),
     #[error("the compiler failed on this module: {0}")]
     Compiler(String),
+    /// Says nothing about the module: it may well be prepared later, or by another worker.
+    #[error("the worker lacks what preparing the module needs: {0}")]
+    Host(String),
 }
 
 fn list(missing: &[MissingImport]) -> String {
@@ -374,7 +378,9 @@ fn no_core_entry(survey: &Survey) -> PrepareError {
 }
 
 fn invalid(error: wasmtime::Error) -> PrepareError {
-    PrepareError::Invalid(reason(&error.into()))
+    let hosts_fault = is_hosts_fault(&error);
+    let reason = reason(&error.into());
+    if hosts_fault { PrepareError::Host(reason) } else { PrepareError::Invalid(reason) }
 }
 
 fn reason(error: &anyhow::Error) -> String {
@@ -389,6 +395,14 @@ fn shown(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::sandbox::SandboxConfig;
+
+    #[test]
+    fn what_the_system_refuses_is_not_held_against_the_module() {
+        use wasmtime::error::Context;
+        let refused = Err::<(), _>(std::io::Error::from_raw_os_error(24)).context("making a memory's image");
+        assert!(matches!(refused.map_err(invalid), Err(PrepareError::Host(_))));
+        assert!(matches!(invalid(wasmtime::format_err!("a bad section")), PrepareError::Invalid(_)));
+    }
 
     #[test]
     fn code_that_was_compiled_beforehand_is_refused() {

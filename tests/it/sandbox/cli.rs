@@ -152,17 +152,34 @@ fn bad_use_exits_with_2_and_says_what_to_do() {
     assert_eq!(run(Path::new("/no/such/module.wasm"), &[]).status.code(), Some(2));
 }
 
+/// Runs a guest where a process may have but so much address space.
+fn run_cramped(echo: &Path, address_space_kib: u32, memory: &str) -> Output {
+    std::process::Command::new("bash")
+        .args(["-c", "ulimit -v \"$3\"; exec \"$0\" run \"$1\" --memory \"$2\" --payload 1"])
+        .arg(leasehold().get_program())
+        .arg(echo)
+        .arg(memory)
+        .arg(address_space_kib.to_string())
+        .output()
+        .expect("bash starts")
+}
+
 #[test]
 fn without_address_space_for_a_pool_it_runs_all_the_same_and_says_so() {
     let scratch = Scratch::new("no-pool");
     let echo = scratch.file("echo.wasm", &core("echo"));
-    let output = std::process::Command::new("bash")
-        .args(["-c", "ulimit -v 3000000; exec \"$0\" run \"$1\" --memory 16MiB --payload 1"])
-        .arg(leasehold().get_program())
-        .arg(&echo)
-        .output()
-        .expect("bash starts");
+    let output = run_cramped(&echo, 3_000_000, "16MiB");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"1"[..]), "{stderr}");
     assert!(stderr.contains("no room for a pool"), "{stderr}");
+}
+
+#[test]
+fn without_address_space_for_a_memory_it_is_the_hosts_fault() {
+    let scratch = Scratch::new("no-memory");
+    let echo = scratch.file("echo.wasm", &core("echo"));
+    let output = run_cramped(&echo, 3_000_000, "4GiB");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(10), "{stderr}");
+    assert!(stderr.contains("host: the worker lacks what the run needs"), "{stderr}");
 }

@@ -115,6 +115,25 @@ fn what_would_keep_the_compiler_busy_is_refused_before_it_starts() {
 }
 
 #[test]
+fn components_that_double_with_each_level_are_refused_before_they_are_laid_out() {
+    let doubling = |levels: u32| {
+        let mut text = String::from("(component (component $c0 (core module $m) (core instance (instantiate $m)))");
+        for level in 1..levels {
+            text += &format!(
+                "(component $c{level} (alias outer 1 $c{} (component $inner))
+                    (instance (instantiate $inner)) (instance (instantiate $inner)))",
+                level - 1
+            );
+        }
+        text += &format!("(instance (instantiate $c{})))", levels - 1);
+        refusal(&wat::parse_str(text).expect("it parses"))
+    };
+    assert!(matches!(doubling(40), PrepareError::TooComplex { what: "instances", .. }), "{:?}", doubling(40));
+    // A few levels are nothing to object to; it only has no entry.
+    assert!(matches!(doubling(4), PrepareError::NoEntry(_)), "{:?}", doubling(4));
+}
+
+#[test]
 fn a_command_is_a_command() {
     let inspection = SANDBOX.inspect(&command(""));
     assert_eq!((inspection.kind, inspection.problem), (Some(ModuleKind::Command), None));

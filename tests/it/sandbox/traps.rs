@@ -121,10 +121,13 @@ async fn a_guest_gets_no_arguments_no_environment_and_no_directories() {
 
 #[tokio::test]
 async fn a_guest_cannot_hoard_handles_or_random_numbers() {
-    for guest in ["hoards_handles", "random"] {
+    for (guest, says) in
+        [("hoards_handles", "holds 4096 handles"), ("random", "requested len 104857600 exceeds limit 1048576")]
+    {
         let limits = Limits { memory_bytes: 256 << 20, ..LIMITS };
         let refused = run(&core(guest), b"", &limits).await;
         assert_eq!(failure(&refused).kind, FailureKind::Abi, "{guest}: {:?}", refused.outcome);
+        assert!(failure(&refused).message.contains(says), "{guest}: {}", failure(&refused).message);
         assert!(refused.usage.memory_peak_bytes < 1 << 20, "{guest}: {:?}", refused.usage);
     }
 }
