@@ -112,6 +112,18 @@ impl Cluster {
         self.folder.log()
     }
 
+    /// Writes a file that a shell can source to reach a database with any client. A URL on a command line shows its
+    /// password to everybody who asks for the machine's processes.
+    pub fn write_env(&self, database: &str) -> anyhow::Result<PathBuf> {
+        let Settings { port, password, .. } = &self.settings;
+        let text = format!(
+            "export DATABASE_URL={}\n\
+             export PGHOST=127.0.0.1 PGPORT={port} PGUSER={USER} PGPASSWORD={password} PGDATABASE={database}\n",
+            self.url(database)
+        );
+        self.folder.write("env", &text)
+    }
+
     /// Makes a database; one that exists is left as it is.
     pub async fn create_database(&self, name: &str) -> anyhow::Result<()> {
         let client = self.connect().await?;

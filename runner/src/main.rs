@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use leasehold::cli::{self, bench, dev, enqueue, job, migrate, module, run, stats, tenant, worker};
+use leasehold::cli::{self, bench, demo, dev, enqueue, job, migrate, module, run, stats, tenant, worker};
 use tracing_subscriber::EnvFilter;
 
 /// Background jobs in PostgreSQL whose code you do not have to trust.
@@ -29,6 +29,7 @@ enum Command {
     Job(job::Args),
     Stats(stats::Args),
     Bench(bench::Args),
+    Demo(demo::Args),
     Run(run::Args),
 }
 
@@ -64,6 +65,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Job(args) => job::run(args).await?,
         Command::Stats(args) => stats::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
+        Command::Demo(args) => return demo::run(args).await,
         Command::Run(args) => return run::run(args).await,
     }
     Ok(ExitCode::SUCCESS)

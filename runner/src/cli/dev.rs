@@ -5,7 +5,7 @@ mod build;
 mod jobs_folder;
 mod toolchain;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -73,14 +73,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let stage = worker::stage_by_signals()?;
     let jobs = jobs_folder(args.jobs.as_deref())?;
     if let Some(url) = &args.database_url {
-        return serve(&args.options, url, jobs, stage).await;
+        return serve(&args.options, url, None, jobs, stage).await;
     }
     let mut cluster = args.cluster.start().await?;
     cluster.create_database(&args.database).await?;
     let url = cluster.url(&args.database);
-    println!("PostgreSQL keeps its data and its log ({}) for next time.", cluster.log().display());
+    let env = cluster.write_env(&args.database)?;
     let served = tokio::select! {
-        served = serve(&args.options, &url, jobs, stage) => served,
+        served = serve(&args.options, &url, Some(&env), jobs, stage) => served,
         error = cluster.ended() => {
             // The worker would go on trying to reach it. For its jobs this is a crash: the next worker reaps them.
             eprintln!("error: {error:#}");
@@ -91,7 +91,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     served
 }
 
-fn jobs_folder(given: Option<&std::path::Path>) -> anyhow::Result<Option<PathBuf>> {
+fn jobs_folder(given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let folder = given.unwrap_or(JOBS.as_ref());
     match folder.canonicalize() {
         Ok(folder) if folder.is_dir() => Ok(Some(folder)),
@@ -105,6 +105,7 @@ fn jobs_folder(given: Option<&std::path::Path>) -> anyhow::Result<Option<PathBuf
 async fn serve(
     options: &Options,
     url: &str,
+    env: Option<&Path>,
     jobs: Option<PathBuf>,
     stage: watch::Receiver<Stage>,
 ) -> anyhow::Result<()> {
@@ -112,7 +113,7 @@ async fn serve(
     for migration in store.migrate(false).await? {
         tracing::info!("applied {}", migration.name);
     }
-    announce(url, jobs.as_deref());
+    announce(url, env, jobs.as_deref());
     let worked = worker::run_with(options, store.clone(), stage.clone(), Arc::default());
     let Some(folder) = jobs else { return worked.await };
     let kept = JobsFolder::new(folder, store, options.max_memory, stage)?.keep_uploaded();
@@ -122,10 +123,15 @@ async fn serve(
     }
 }
 
-fn announce(url: &str, jobs: Option<&std::path::Path>) {
-    println!("\nDATABASE_URL={url}\n");
-    println!("In another terminal, put a job into the queue and look at it:\n");
-    println!("  psql '{url}'");
+fn announce(url: &str, env: Option<&Path>, jobs: Option<&Path>) {
+    if let Some(env) = env {
+        println!("\nDATABASE_URL={url}\n");
+        println!("In another terminal, put a job into the queue and look at it:\n");
+        println!("  . {}", env.display());
+        println!("  psql");
+    } else {
+        println!("\nPut a job into the queue and look at it, in psql:\n");
+    }
     println!("  select leasehold.enqueue('MODULE', '{{\"some\": \"payload\"}}');");
     println!("  select id, module, state, result, error from leasehold.jobs order by id desc limit 10;\n");
     match jobs {

@@ -92,13 +92,20 @@ impl Folder {
         serde_json::from_str(&text).map(Some).with_context(|| format!("reading {}", path.display()))
     }
 
-    /// All of it or nothing, whenever the process ends.
     pub fn save(&self, settings: &Settings) -> anyhow::Result<()> {
-        let new = format!("{SETTINGS}.new");
+        self.write(SETTINGS, &serde_json::to_string_pretty(settings).context("writing the cluster's settings")?)?;
+        Ok(())
+    }
+
+    /// A file for the owner of the folder, all of it or nothing whenever the process ends.
+    pub fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let (new, path) = (format!("{name}.new"), self.dir.join(name));
         let mut file = private(&self.dir, &new, OpenOptions::new().write(true).create(true).truncate(true))?;
-        serde_json::to_writer_pretty(&mut file, settings).context("writing the cluster's settings")?;
-        file.sync_all().context("writing the cluster's settings")?;
-        std::fs::rename(self.dir.join(new), self.dir.join(SETTINGS)).context("writing the cluster's settings")
+        file.write_all(text.as_bytes())
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(self.dir.join(new), &path))
+            .with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
     }
 
     pub fn data(&self, settings: &Settings) -> PathBuf {

@@ -65,7 +65,8 @@ async fn others_get_nothing_without_the_password() {
         cluster.settings.port
     );
     let socket_error = client(&by_socket).await.err().expect("on the socket, too").to_string();
-    for (path, mode) in [("cluster.json", 0o600), ("postgres", 0o700), ("postgres.log", 0o600)] {
+    cluster.write_env("postgres").expect("writes");
+    for (path, mode) in [("cluster.json", 0o600), ("env", 0o600), ("postgres", 0o700), ("postgres.log", 0o600)] {
         let meta = dir.0.join(path).metadata().expect(path);
         assert_eq!(meta.permissions().mode() & 0o777, mode, "{path}");
     }

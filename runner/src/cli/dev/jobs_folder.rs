@@ -67,6 +67,9 @@ impl JobsFolder {
             if let Some(watcher) = &mut watcher {
                 watch(watcher, &self.folder, &workspaces);
             }
+            if !workspaces.is_empty() {
+                info!("building the jobs in {}", self.folder.display());
+            }
             problems.iter().for_each(|problem| eprintln!("{problem}"));
             self.build_and_upload(&workspaces).await;
             if bell.recv().await.is_none() {
