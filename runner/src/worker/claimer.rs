@@ -123,42 +123,43 @@ impl Claimer {
     pub async fn run(mut self, mut stage: watch::Receiver<Stage>) {
         let stragglers =
             tokio::spawn(look_for_stragglers(self.shared.clone(), self.bounds.clone(), self.requeued.clone()));
-        let mut drain = stage.clone();
-        tokio::select! {
-            () = self.claim_forever() => (),
-            _asked = drain.wait_for(|stage| *stage >= Stage::Drain) => (),
+        let mut wait = Wait::ForRoom;
+        let mut retry = RETRY.0;
+        loop {
+            // Only the waiting is cut short. A claim under way is waited for: dropped, it would still take its jobs, which
+            // nobody would run until their lease ran out.
+            let limit = tokio::select! {
+                biased;
+                _asked = stage.wait_for(|stage| *stage >= Stage::Drain) => break,
+                limit = self.wait(wait) => limit,
+            };
+            wait = match self.claim(limit).await {
+                Ok(next) => {
+                    retry = RETRY.0;
+                    next
+                }
+                Err(cause) => {
+                    warn!("{cause:#}; trying again in {} ms", retry.as_millis());
+                    let this = retry;
+                    retry = (retry * 2).min(RETRY.1);
+                    Wait::ToRetry(this)
+                }
+            };
         }
         stragglers.abort();
         let _ = stragglers.await;
-        let _ = stage.borrow_and_update();
-    }
-
-    async fn claim_forever(&mut self) {
-        let mut retry = RETRY.0;
-        loop {
-            let limit = self.wait_for_room().await;
-            let claimed = match self.claim(limit).await {
-                Ok(claimed) => claimed,
-                Err(cause) => {
-                    warn!("{cause:#}; trying again in {} ms", retry.as_millis());
-                    tokio::time::sleep(jittered(retry)).await;
-                    retry = (retry * 2).min(RETRY.1);
-                    continue;
-                }
-            };
-            retry = RETRY.0;
-            if claimed > 0 {
-                self.busy_claims += 1;
-                if self.busy_claims >= BUSY_CLAIMS && self.notified_until.is_some() {
-                    self.ask_for_notices(Duration::ZERO).await;
-                }
-            } else {
-                self.busy_claims = 0;
-            }
-        }
     }
 
     /// Waits until a claim is worth sending; answers for how many jobs.
+    async fn wait(&mut self, wait: Wait) -> usize {
+        match wait {
+            Wait::ForRoom => (),
+            Wait::ToRetry(retry) => tokio::time::sleep(jittered(retry)).await,
+            Wait::ForJobs { next_due } => self.sleep(next_due).await,
+        }
+        self.wait_for_room().await
+    }
+
     async fn wait_for_room(&mut self) -> usize {
         let slots = self.shared.config.slots;
         loop {
@@ -177,22 +178,26 @@ impl Claimer {
         }
     }
 
-    /// One claim, and when it finds nothing, the sleep after it. Answers how many jobs came.
-    async fn claim(&mut self, limit: usize) -> anyhow::Result<usize> {
+    /// One claim, and a second one when it found nothing and nobody would have told. Answers what to wait for next.
+    async fn claim(&mut self, limit: usize) -> anyhow::Result<Wait> {
         let ClaimedNow { next_due, count } = self.claim_once(limit).await?;
         if count > 0 {
-            return Ok(count);
+            self.busy_claims += 1;
+            if self.busy_claims >= BUSY_CLAIMS && self.notified_until.is_some() {
+                self.ask_for_notices(Duration::ZERO).await;
+            }
+            return Ok(Wait::ForRoom);
         }
+        self.busy_claims = 0;
         if self.notified_until.is_none_or(|until| until.saturating_duration_since(Instant::now()) < SLEEP_TTL / 2) {
             let newly = self.notified_until.is_none();
             self.ask_for_notices(SLEEP_TTL).await;
-            if newly {
+            if newly && self.notified_until.is_some() {
                 // A job may have been committed between the claim and our asking, by somebody who saw nobody asleep.
-                return Ok(self.claim_once(limit).await?.count);
+                return Ok(Wait::ForRoom);
             }
         }
-        self.sleep(next_due).await;
-        Ok(0)
+        Ok(Wait::ForJobs { next_due })
     }
 
     async fn claim_once(&mut self, limit: usize) -> anyhow::Result<ClaimedNow> {
@@ -275,6 +280,13 @@ impl Claimer {
             Err(cause) => warn!("{cause:#}; polling goes on"),
         }
     }
+}
+
+/// What a claimer waits for before its next claim, besides room.
+enum Wait {
+    ForRoom,
+    ToRetry(Duration),
+    ForJobs { next_due: Option<Duration> },
 }
 
 struct ClaimedNow {
