@@ -172,9 +172,12 @@ impl Claimer {
                     return limit;
                 }
             }
-            self.hear_what_was_said();
             let wanted = (slots + ahead / 2).max(slots) - usize::from(ahead == 0);
-            self.room.at_most(wanted).await;
+            // A full worker still listens: somebody may ask to cancel what fills it.
+            tokio::select! {
+                () = self.room.at_most(wanted) => (),
+                Some(notice) = self.heard.recv() => { self.take_in(notice); }
+            }
         }
     }
 
