@@ -89,8 +89,8 @@ impl Store {
             Err(_) => {
                 // The statement may still be running on the other side. It must not go on behind our back: a claim that got
                 // its lock later would take jobs that nobody runs.
-                let cancel = client.cancel_token().cancel_query(self.database.tls());
-                let _ = tokio::time::timeout(CANCEL_TIMEOUT, cancel).await;
+                let cancel = client.cancel_token();
+                let _ = tokio::time::timeout(CANCEL_TIMEOUT, cancel.cancel_query(self.database.tls())).await;
                 // And if it could not be cancelled, nobody may queue up behind it.
                 drop(Object::take(client));
                 anyhow::bail!("{doing}: no answer from the database within {} s", limit.as_secs());
