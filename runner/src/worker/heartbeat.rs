@@ -1,6 +1,7 @@
 //! Keeps the leases. A third of a lease after the last time, one statement extends all claims of this worker and answers what
 //! was lost and what somebody wants cancelled. It goes on through a drain, until the last job is settled.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -50,9 +51,11 @@ async fn beat(shared: &Arc<Shared>, interrupts: &mut JoinSet<()>) -> anyhow::Res
     };
     // From before it was sent, so this end can only be too early.
     shared.held.extend(&held.jobs, sent + shared.config.lease - shared.config.lease_margin());
-    for id in beat.lost {
-        // A job that was settled while the heartbeat was under way shows as lost, and is no longer held.
-        shared.held.stop(id, Stop::LeaseLost);
+    let lost: HashSet<JobId> = beat.lost.into_iter().collect();
+    for (id, lease_no) in held.jobs.into_iter().filter(|(id, _)| lost.contains(id)) {
+        // A job that was settled while the heartbeat was under way shows as lost, and is no longer held; one that came back
+        // meanwhile is held under a newer lease.
+        shared.held.stop(id, lease_no, Stop::LeaseLost);
     }
     for id in beat.cancel {
         cancel(shared, interrupts, id);
