@@ -100,7 +100,9 @@ create table leasehold.live_jobs (
     constraint live_jobs_pkey primary key (id),
     constraint live_jobs_leased_iff_running check (running = (claim_id is not null) and running = (started_at is not null)),
     constraint live_jobs_attempt_within_max check (attempt between 0 and max_attempts),
+    constraint live_jobs_attempts_left_when_queued check (running or attempt < max_attempts),
     constraint live_jobs_attempts_were_claims check (attempt <= lease_no),
+    constraint live_jobs_cancel_requested_only_while_running check (running or not cancel_requested),
     constraint live_jobs_versioned_when_running_or_pinned check ((version is not null) = (running or version_pinned)),
     constraint live_jobs_priority_in_range check (priority between -100 and 100),
     constraint live_jobs_queue_is_1_to_63_plain_characters check (queue ~ '^[a-z0-9][a-z0-9_.-]{0,62}$')

@@ -1,4 +1,4 @@
--- Roles and grants, applied anew after the functions. leasehold_worker runs jobs; leasehold_producer puts jobs in and looks at
+-- Roles and grants, applied anew by each migrate. leasehold_worker runs jobs; leasehold_producer puts jobs in and looks at
 -- them. Both are group roles: grant them to login roles. Where the migrating role may not create roles, this is left to the
 -- administrator, and nothing else depends on it.
 revoke all on schema leasehold from public;
@@ -8,10 +8,12 @@ declare
     v_role text;
 begin
     foreach v_role in array array['leasehold_worker', 'leasehold_producer'] loop
+        -- Looked up first: without the right to create roles, an existing one is refused like a new one.
+        continue when exists (select from pg_roles where rolname = v_role);
         begin
             execute format('create role %I', v_role);
         exception
-            when duplicate_object or unique_violation then null;
+            when duplicate_object or unique_violation then null;  -- somebody else did, in this moment
             when insufficient_privilege then
                 raise warning 'may not create role %: create it and run leasehold migrate again', v_role;
                 return;

@@ -1,5 +1,6 @@
--- running -> queued with attempts left, running -> dead at the last attempt, for a batch of runs. Answers the ids that were
--- settled, each with the state it came to. The delay counts from now by this server's clock.
+-- running -> queued with attempts left, running -> dead at the last attempt, for a batch of runs. A job that was asked to
+-- cancel is cancelled instead: what was asked of a running job holds for a queued one. Answers the ids that were settled, each
+-- with the state it came to. The delay counts from now by this server's clock.
 create or replace function leasehold.fail(
     p_worker_id bigint, p_ids bigint[], p_lease_nos int[], p_delays_ms bigint[], p_failure_kinds text[], p_messages text[], p_backtraces text[],
     p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
@@ -8,6 +9,9 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 begin
+    return query
+        select c, 'cancelled'::leasehold.job_state
+          from leasehold.finish_cancel(p_worker_id, p_ids, p_lease_nos, p_fuel, p_wall_us, p_cpu_us, p_memory_peak_bytes, p_logs, p_log_dropped_bytes) c;
     -- The attempt's record is written from the row as it was while it ran; the lock keeps it so.
     return query
         with held as (

@@ -1,6 +1,7 @@
 -- running -> queued without counting the attempt, for a batch of runs: the one way behind snooze (the guest asked for it)
 -- and release (a drain, or a fault of the worker's own; then p_crashed counts it towards the crash limit, so that a job which
--- breaks every worker is buried in the end). Answers the ids that were settled.
+-- breaks every worker is buried in the end). A job that was asked to cancel is cancelled instead. Answers the ids that were
+-- settled.
 create or replace function leasehold.give_back(
     p_worker_id bigint, p_outcome text, p_ids bigint[], p_lease_nos int[], p_delays_ms bigint[], p_crashed bool[], p_failure_kinds text[], p_messages text[],
     p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
@@ -9,6 +10,8 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 begin
+    return query
+        select leasehold.finish_cancel(p_worker_id, p_ids, p_lease_nos, p_fuel, p_wall_us, p_cpu_us, p_memory_peak_bytes, p_logs, p_log_dropped_bytes);
     return query
         with held as (
             select j.*, r.*

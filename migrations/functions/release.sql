@@ -1,6 +1,6 @@
 -- running -> queued, for a batch of runs that the worker itself ended: a drain, or a fault of its own (kind host), which
--- counts as a crash. The attempt is not counted. A job over the crash limit is buried instead. Answers the ids that were
--- settled, each with the state it came to.
+-- counts as a crash. The attempt is not counted. A job that was asked to cancel is cancelled instead, one over the crash
+-- limit buried. Answers the ids that were settled, each with the state it came to.
 create or replace function leasehold.release(
     p_worker_id bigint, p_ids bigint[], p_lease_nos int[], p_delays_ms bigint[], p_failure_kinds text[], p_messages text[], p_crash_limit int,
     p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
@@ -10,6 +10,9 @@ declare
     v_poison bigint[];
     v_poison_lease_nos int[];
 begin
+    return query
+        select c, 'cancelled'::leasehold.job_state
+          from leasehold.finish_cancel(p_worker_id, p_ids, p_lease_nos, p_fuel, p_wall_us, p_cpu_us, p_memory_peak_bytes, p_logs, p_log_dropped_bytes) c;
     select array_agg(j.id), array_agg(j.lease_no) into v_poison, v_poison_lease_nos
       from unnest(p_ids, p_lease_nos, p_failure_kinds) r(run_id, run_lease_no, failure_kind)
       join leasehold.live_jobs j on j.id = r.run_id and j.lease_no = r.run_lease_no and j.running

@@ -21,8 +21,6 @@ pub enum Settlement {
     Release { fault: Option<Failure>, delay: Duration },
     /// running -> cancelled
     FinishCancel,
-    /// Nothing is written: somebody else owns the job by now.
-    Abandon,
 }
 
 /// What became of a settlement.
@@ -45,7 +43,13 @@ pub fn decide(claim: &Claim, outcome: Outcome, cancel_requested: bool, random: f
     match outcome {
         // It was done before it could be stopped.
         Outcome::Done { result } => Settlement::Complete { result },
-        Outcome::Stopped(Stop::LeaseLost) => Settlement::Abandon,
+        // Where the lease is lost, nothing of this is written. Where it was only about to be, because no heartbeat got
+        // through, the job need not wait until it runs out.
+        Outcome::Stopped(Stop::LeaseLost) => {
+            let message = "stopped before its lease ran out: the worker had no answer from the database".into();
+            let fault = Failure { kind: FailureKind::Crash, message, backtrace: None, delay: None };
+            Settlement::Release { fault: Some(fault), delay: HOST_FAULT_DELAY }
+        }
         Outcome::Stopped(Stop::Cancelled) => Settlement::FinishCancel,
         Outcome::Stopped(Stop::Shutdown) => Settlement::Release { fault: None, delay: Duration::ZERO },
         // A guest that saw the wish and ended in its own way has been cancelled, whatever it called that.

@@ -36,6 +36,8 @@ pub use worker::{Beat, WorkerId};
 /// How long any one statement may take before its connection is given up. Well below a lease, so that a dead connection
 /// costs a retry and not the lease.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to try to tell the server that a statement is no longer waited for.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A pool of connections to one database. Cheap to clone.
 #[derive(Clone)]
@@ -84,7 +86,11 @@ impl Store {
         match tokio::time::timeout(limit, client.query_typed(sql, params)).await {
             Ok(answer) => answer.map_err(|error| explain(error).context(doing)),
             Err(_) => {
-                // The statement may still be running on the other side; nobody may queue up behind it.
+                // The statement may still be running on the other side. It must not go on behind our back: a claim that got
+                // its lock later would take jobs that nobody runs.
+                let cancel = client.cancel_token();
+                let _ = tokio::time::timeout(CANCEL_TIMEOUT, cancel.cancel_query(self.database.tls())).await;
+                // And if it could not be cancelled, nobody may queue up behind it.
                 drop(Object::take(client));
                 anyhow::bail!("{doing}: no answer from the database within {} s", limit.as_secs());
             }

@@ -201,9 +201,17 @@ pub async fn run(
         }
     }
 
-    // The slots held the other senders of reports; the settler ends when it has sent the last.
+    // The slots held the other senders of reports; the settler ends when it has sent the last. Without the database it
+    // would not end: past a lease, others have reaped what is left.
     drop(reports);
-    settler.await.context("the settler")?;
+    let mut settler = settler;
+    match tokio::time::timeout(shared.config.lease, &mut settler).await {
+        Ok(ended) => ended.context("the settler")?,
+        Err(_) => {
+            settler.abort();
+            warn!(count = shared.held.running(), "not settled within a lease; these jobs are left to be reaped");
+        }
+    }
     let _ = stop_beating.send(false);
     heartbeat.await.context("the heartbeat")?;
     maintenance.await.context("maintenance")?;

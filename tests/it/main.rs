@@ -1,1 +1,5 @@
+mod claim;
+mod enqueue;
+mod fencing;
 mod sandbox;
+mod states;

@@ -58,12 +58,14 @@ impl Store {
         }
         let current = code_checksum();
         if !applied.iter().any(|(version, _, checksum)| *version == 0 && *checksum == current) {
-            for (name, text) in embedded::FUNCTIONS.iter().chain(embedded::VIEWS).chain([&("roles", embedded::ROLES)]) {
+            for (name, text) in embedded::FUNCTIONS.iter().chain(embedded::VIEWS) {
                 tx.batch_execute(text).await.map_err(explain).with_context(|| format!("applying {name}.sql"))?;
             }
             record(&tx, 0, "functions, views and roles", &current).await?;
             done.push(Migration { name: "functions, views and roles".into() });
         }
+        // Each time, since an administrator may have made the roles only after the first migration asked for them.
+        tx.batch_execute(embedded::ROLES).await.map_err(explain).context("applying roles.sql")?;
         let end = if dry_run { tx.rollback().await } else { tx.commit().await };
         end.map_err(explain).context("ending the migration")?;
         drop(client);

@@ -35,9 +35,7 @@ impl Report {
             Settlement::Fail { failure, .. } | Settlement::Bury { failure } => {
                 failure.message.len() + failure.backtrace.as_ref().map_or(0, String::len)
             }
-            Settlement::Release { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel | Settlement::Abandon => {
-                0
-            }
+            Settlement::Release { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel => 0,
         };
         128 + own + self.log.bytes.len()
     }
@@ -51,13 +49,11 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sorts reports into batches. Abandoned runs are in none: nothing is written about them.
+    /// Sorts reports into batches.
     pub fn sort(reports: Vec<Report>) -> Vec<Self> {
         let mut batches: Vec<Self> = Kind::ALL.map(|kind| Self { kind, reports: Vec::new() }).into();
         for report in reports {
-            if let Some(kind) = Kind::of(&report) {
-                batches[kind as usize].reports.push(report);
-            }
+            batches[Kind::of(&report) as usize].reports.push(report);
         }
         batches.retain(|batch| !batch.reports.is_empty());
         batches
@@ -156,15 +152,14 @@ enum Kind {
 impl Kind {
     const ALL: [Self; 6] = [Self::Complete, Self::Fail, Self::Bury, Self::Snooze, Self::Release, Self::FinishCancel];
 
-    fn of(report: &Report) -> Option<Self> {
+    fn of(report: &Report) -> Self {
         match report.settlement {
-            Settlement::Complete { .. } => Some(Self::Complete),
-            Settlement::Fail { .. } => Some(Self::Fail),
-            Settlement::Bury { .. } => Some(Self::Bury),
-            Settlement::Snooze { .. } => Some(Self::Snooze),
-            Settlement::Release { .. } => Some(Self::Release),
-            Settlement::FinishCancel => Some(Self::FinishCancel),
-            Settlement::Abandon => None,
+            Settlement::Complete { .. } => Self::Complete,
+            Settlement::Fail { .. } => Self::Fail,
+            Settlement::Bury { .. } => Self::Bury,
+            Settlement::Snooze { .. } => Self::Snooze,
+            Settlement::Release { .. } => Self::Release,
+            Settlement::FinishCancel => Self::FinishCancel,
         }
     }
 }
@@ -176,7 +171,7 @@ fn delay_ms(settlement: &Settlement) -> i64 {
             const YEAR_MS: i64 = 365 * 24 * 3600 * 1000;
             i64::try_from(delay.as_millis()).unwrap_or(YEAR_MS).min(YEAR_MS)
         }
-        Settlement::Complete { .. } | Settlement::Bury { .. } | Settlement::FinishCancel | Settlement::Abandon => 0,
+        Settlement::Complete { .. } | Settlement::Bury { .. } | Settlement::FinishCancel => 0,
     }
 }
 
@@ -184,9 +179,7 @@ fn failure_of(settlement: &Settlement) -> Option<&Failure> {
     match settlement {
         Settlement::Fail { failure, .. } | Settlement::Bury { failure } => Some(failure),
         Settlement::Release { fault, .. } => fault.as_ref(),
-        Settlement::Complete { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel | Settlement::Abandon => {
-            None
-        }
+        Settlement::Complete { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel => None,
     }
 }
 

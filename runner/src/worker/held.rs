@@ -14,10 +14,17 @@ pub struct Held(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     jobs: HashMap<JobId, HeldJob>,
-    /// How many jobs of each claim are not settled yet.
-    claims: HashMap<i64, usize>,
+    claims: HashMap<i64, OpenClaim>,
     /// Claims whose jobs are all settled: the next heartbeat deletes them.
     closed: Vec<i64>,
+}
+
+#[derive(Default)]
+struct OpenClaim {
+    /// How many of its jobs are not settled yet.
+    jobs: usize,
+    /// Whether one of its jobs could not be settled. Such a claim is left to run out: deleted, nobody would reap that job.
+    forsaken: bool,
 }
 
 struct HeldJob {
@@ -37,7 +44,7 @@ impl Held {
     pub fn add(&self, claim_id: i64, jobs: impl Iterator<Item = (JobId, i32, RunControl)>) {
         let mut inner = self.inner();
         for (id, lease_no, control) in jobs {
-            *inner.claims.entry(claim_id).or_default() += 1;
+            inner.claims.entry(claim_id).or_default().jobs += 1;
             // It came back to this very worker before the old run was over, so that run is a lost one.
             if let Some(old) = inner.jobs.insert(id, HeldJob { claim_id, lease_no, control }) {
                 old.control.stop(Stop::LeaseLost);
@@ -57,6 +64,16 @@ impl Held {
             let held = inner.jobs.remove(&id).expect("just seen");
             inner.close_one(held.claim_id);
         }
+    }
+
+    /// Forgets a job that is not settled and cannot be: its lease runs out, and it is reaped.
+    pub fn forsake(&self, id: JobId, lease_no: i32) {
+        {
+            let mut inner = self.inner();
+            let Some(claim_id) = inner.jobs.get(&id).map(|held| held.claim_id) else { return };
+            inner.claims.get_mut(&claim_id).expect("a held job's claim is open").forsaken = true;
+        }
+        self.remove([(id, lease_no)].into_iter());
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -129,10 +146,13 @@ impl Held {
 impl Inner {
     fn close_one(&mut self, claim_id: i64) {
         let open = self.claims.get_mut(&claim_id).expect("a held job's claim is open");
-        *open -= 1;
-        if *open == 0 {
+        open.jobs -= 1;
+        if open.jobs == 0 {
+            let forsaken = open.forsaken;
             self.claims.remove(&claim_id);
-            self.closed.push(claim_id);
+            if !forsaken {
+                self.closed.push(claim_id);
+            }
         }
     }
 }
@@ -153,5 +173,16 @@ mod tests {
         assert!(held.holds(JobId(2)), "held under lease number 2 by now");
         held.remove([(JobId(2), 2)].into_iter());
         assert_eq!(held.take_closed(), [7, 8]);
+    }
+
+    #[test]
+    fn a_claim_with_a_forsaken_job_is_never_closed() {
+        let held = Held::default();
+        let job = |id, lease_no| (JobId(id), lease_no, RunControl::new());
+        held.add(7, [job(1, 1), job(2, 1)].into_iter());
+        held.forsake(JobId(1), 1);
+        assert_eq!(held.snapshot().claims, [7], "the other one still needs it");
+        held.remove([(JobId(2), 1)].into_iter());
+        assert!(held.snapshot().claims.is_empty() && held.take_closed().is_empty());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
@@ -46,9 +46,6 @@ fn take_batch(pending: &mut Vec<Report>) -> Vec<Report> {
 }
 
 async fn settle(shared: &Shared, reports: Vec<Report>, requeued: &RequeueHint) {
-    // Whoever is abandoned is in no batch.
-    let abandoned = reports.iter().filter(|report| report.settlement == Settlement::Abandon);
-    shared.held.remove(abandoned.map(|report| (report.job_id, report.lease.number)));
     let mut batches = Batch::sort(reports);
     let mut retry = RETRY.0;
     while let Some(mut batch) = batches.pop() {
@@ -61,19 +58,11 @@ async fn settle(shared: &Shared, reports: Vec<Report>, requeued: &RequeueHint) {
                 forget(shared, &batch.reports);
             }
             Err(cause) if is_transient(&cause) => {
-                // A result is kept while the lease may still hold: each heartbeat that goes through keeps the job held.
-                let (kept, given_up): (Vec<_>, Vec<_>) = batch
-                    .reports
-                    .into_iter()
-                    .partition(|report| report.lease.expires > Instant::now() || shared.held.holds(report.job_id));
-                if !given_up.is_empty() {
-                    warn!(count = given_up.len(), "giving up on settling: the leases ran out");
-                    forget(shared, &given_up);
-                }
-                warn!(count = kept.len(), "{cause:#}; settling again in {} ms", retry.as_millis());
+                // For as long as it takes: past the lease the settlement still counts, until somebody has reaped the job.
+                warn!(count = batch.reports.len(), "{cause:#}; settling again in {} ms", retry.as_millis());
                 tokio::time::sleep(retry).await;
                 retry = (retry * 2).min(RETRY.1);
-                batches.extend(Batch::sort(kept));
+                batches.push(batch);
             }
             // One row that the database refuses must not keep the others: halve until it stands alone.
             Err(_) if batch.reports.len() > 1 => batches.extend(batch.halve()),
@@ -82,7 +71,7 @@ async fn settle(shared: &Shared, reports: Vec<Report>, requeued: &RequeueHint) {
                 error!(job_id = %report.job_id, "cannot be settled as it is: {cause:#}");
                 if matches!(report.settlement, Settlement::Release { .. }) {
                     // Even the plain release was refused. The lease runs out and the job is reaped, which counts as a crash.
-                    forget(shared, &[report]);
+                    shared.held.forsake(report.job_id, report.lease.number);
                     continue;
                 }
                 let message = format!("the outcome could not be stored: {cause:#}");
@@ -110,7 +99,7 @@ fn count(shared: &Shared, reports: &[Report], answers: &[Settled]) {
 fn comes_back(settlement: &Settlement) -> bool {
     match settlement {
         Settlement::Fail { .. } | Settlement::Snooze { .. } | Settlement::Release { .. } => true,
-        Settlement::Complete { .. } | Settlement::Bury { .. } | Settlement::FinishCancel | Settlement::Abandon => false,
+        Settlement::Complete { .. } | Settlement::Bury { .. } | Settlement::FinishCancel => false,
     }
 }
 
