@@ -58,13 +58,13 @@ async fn others_get_nothing_without_the_password() {
     let url = cluster.url("postgres");
     client(&url).await.expect("with the password it works");
     let wrong = url.replace(&cluster.settings.password, "guess");
-    let error = client(&wrong).await.err().expect("a guess is refused").to_string();
+    let error = client(&wrong).await.expect_err("a guess is refused").to_string();
     let by_socket = format!(
         "host={} port={} user=postgres password=guess",
         dir.0.join("postgres").display(),
         cluster.settings.port
     );
-    let socket_error = client(&by_socket).await.err().expect("on the socket, too").to_string();
+    let socket_error = client(&by_socket).await.expect_err("on the socket, too").to_string();
     cluster.write_env("postgres").expect("writes");
     for (path, mode) in [("cluster.json", 0o600), ("env", 0o600), ("postgres", 0o700), ("postgres.log", 0o600)] {
         let meta = dir.0.join(path).metadata().expect(path);

@@ -17,8 +17,11 @@ const VERSIONS: usize = 10_000;
 pub struct Modules {
     store: Store,
     cache: ModuleCache,
-    versions: Mutex<HashMap<(i32, i32), Arc<OnceCell<Option<Arc<Known>>>>>>,
+    versions: Mutex<Versions>,
 }
+
+/// By module and version; None for one that was removed.
+type Versions = HashMap<(i32, i32), Arc<OnceCell<Option<Arc<Known>>>>>;
 
 /// A version and who it belongs to.
 pub struct Known {

@@ -7,10 +7,12 @@ use tokio_postgres::SimpleQueryRow;
 use super::cases::Job;
 use super::session::Session;
 
-/// The table's width, in characters: two terminals side by side on a laptop are narrower, one is wider.
-const TABLE_WIDTH: u16 = 140;
-/// How much of a message or result the table shows, in characters.
-const SHOWN: usize = 150;
+/// The table's width and that of its widest columns, in characters: what a terminal on a laptop has.
+const TABLE_WIDTH: u16 = 120;
+const WIDTHS: [(usize, u16); 3] = [(1, 15), (2, 18), (6, 50)];
+/// How much of a message or result the table shows, in characters, and how much of a string in a result.
+const SHOWN: usize = 110;
+const SHOWN_OF_A_STRING: usize = 40;
 
 /// A line of the account.
 pub struct Row {
@@ -50,7 +52,7 @@ pub async fn job(session: &Session, job: &Job) -> anyhow::Result<Row> {
         return Ok(Row { says, state, problems, ..Row::new(job.case.name, "no such job") });
     };
     let attempts_sql = format!(
-        "select coalesce(failure_kind, '') as kind, outcome, log_dropped_bytes, convert_from(log, 'UTF8') as log \
+        "select coalesce(failure_kind, '') as kind, outcome, log_dropped_bytes, log \
            from leasehold.job_attempts where job_id = {} order by lease_no",
         job.id
     );
@@ -87,7 +89,10 @@ pub async fn job(session: &Session, job: &Job) -> anyhow::Result<Row> {
         let dropped: u64 = get(last, "log_dropped_bytes").parse().unwrap_or(0);
         if expected.floods {
             row.require((dropped == 0).then(|| format!("job {} logged 20 MB and all of it was kept", job.id)));
-            row.says += &format!("; {} bytes of its log were kept, {dropped} dropped", get(last, "log").len());
+            row.says += &format!(
+                "; {} characters of its log were kept, {dropped} bytes dropped",
+                get(last, "log").chars().count()
+            );
         }
         if expected.state == "cancelled" {
             row.says = get(last, "log").lines().last().unwrap_or_default().to_owned();
@@ -131,27 +136,45 @@ impl Row {
 
 pub fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_preset(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(TABLE_WIDTH);
-    table.set_header(["", "job", "expected", "state", "attempts", "failure", "result or message", "last run"]);
+    table.set_header(["", "job", "expected", "state", "attempt", "failure", "result or message", "last run"]);
     for row in rows {
-        let mark = if row.problems.is_empty() { "ok" } else { "NOT OK" };
+        let mark = if row.problems.is_empty() { "ok" } else { "NO" };
         let shown =
             [mark, &row.name, &row.expected, &row.state, &row.attempts, &row.kind, &short(&row.says), &row.time];
         table.add_row(shown.map(Cell::new));
     }
-    if let Some(column) = table.column_mut(6) {
-        column.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(52)));
+    for (column, width) in WIDTHS {
+        if let Some(column) = table.column_mut(column) {
+            column.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(width)));
+        }
     }
     table
 }
 
-/// Without a base64 image's thousands of letters.
+/// On one line, and not all of it.
 fn short(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= SHOWN {
-        return line;
+    let text = match serde_json::from_str(text) {
+        Ok(value) => abridged(value).to_string(),
+        Err(_) => text.split_whitespace().collect::<Vec<_>>().join(" "),
+    };
+    cut(&text, SHOWN)
+}
+
+/// JSON without an image's thousands of letters.
+fn abridged(value: Value) -> Value {
+    match value {
+        Value::String(text) => cut(&text, SHOWN_OF_A_STRING).into(),
+        Value::Array(values) => values.into_iter().map(abridged).collect(),
+        Value::Object(values) => values.into_iter().map(|(name, value)| (name, abridged(value))).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
     }
-    let cut: String = line.chars().take(SHOWN).collect();
-    format!("{cut}...")
+}
+
+fn cut(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
