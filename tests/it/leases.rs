@@ -102,9 +102,7 @@ async fn a_guest_is_stopped_before_its_lease_can_run_out_when_the_database_is_si
     let ids = [db.enqueue("'sleep'").await, db.enqueue("'spin_in_host_calls'").await];
     let proxy = Proxy::before(db.url()).await;
     let worker = TestWorker::start(proxy.url(), WorkerConfig { lease: LEASE, ..quick() });
-    for id in ids {
-        db.wait_for(id, "running").await;
-    }
+    worker.guests_run(2).await;
     proxy.freeze();
     let frozen = Instant::now();
     eventually("both guests are stopped", || worker.finished() == 2).await;
@@ -140,7 +138,7 @@ async fn a_job_that_was_stopped_for_its_lease_is_not_left_running() {
     db.push_wat("sleep").await;
     let id = db.enqueue("'sleep', timeout => '1 hour'").await;
     let worker = db.worker_with(WorkerConfig { lease: LEASE, ..quick() });
-    db.wait_for(id, "running").await;
+    worker.guests_run(1).await;
     // Heartbeats wait here; everything else works.
     let mut other = db.connect().await;
     let lock = other.transaction().await.expect("a transaction");
@@ -170,7 +168,7 @@ async fn a_job_that_comes_back_to_the_same_worker_runs_once_at_a_time() {
     db.push_wat("sleep").await;
     let worker = db.worker_with(WorkerConfig { lease: Duration::from_secs(600), ..quick() });
     let id = db.enqueue("'sleep', timeout => '1 hour'").await;
-    db.wait_for(id, "running").await;
+    worker.guests_run(1).await;
     db.expire_lease(id).await;
     // By this worker's own reaper, and long before its next heartbeat.
     db.wait_until(
@@ -196,7 +194,7 @@ async fn a_lost_lease_stops_the_guest_at_the_next_heartbeat() {
     config.queues = vec!["first".into()];
     let worker = db.worker_with(config);
     let id = db.enqueue("'sleep', queue => 'first', timeout => '1 hour'").await;
-    db.wait_for(id, "running").await;
+    worker.guests_run(1).await;
     // It is somebody else's from one moment to the next, in a queue that this worker does not serve.
     db.sql(&format!("update leasehold.live_jobs set lease_no = lease_no + 1, queue = 'second' where id = {id}")).await;
     eventually("the guest is stopped", || worker.finished() == 1).await;
