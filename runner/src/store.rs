@@ -16,6 +16,7 @@ mod module;
 mod settle;
 mod worker;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -36,7 +37,7 @@ pub use worker::{Beat, WorkerId};
 /// How long any one statement may take before its connection is given up. Well below a lease, so that a dead connection
 /// costs a retry and not the lease.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to try to tell the server that a statement is no longer waited for.
+/// How long the server has to cancel a statement, before its connection is given up.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A pool of connections to one database. Cheap to clone.
@@ -83,18 +84,27 @@ impl Store {
         params: &Params<'_>,
     ) -> anyhow::Result<Vec<Row>> {
         let client = self.client().await.context(doing)?;
-        match tokio::time::timeout(limit, client.query_typed(sql, params)).await {
-            Ok(answer) => answer.map_err(|error| explain(error).context(doing)),
-            Err(_) => {
-                // The statement may still be running on the other side. It must not go on behind our back: a claim that got
-                // its lock later would take jobs that nobody runs.
-                let cancel = client.cancel_token();
-                let _ = tokio::time::timeout(CANCEL_TIMEOUT, cancel.cancel_query(self.database.tls())).await;
-                // And if it could not be cancelled, nobody may queue up behind it.
-                drop(Object::take(client));
-                anyhow::bail!("{doing}: no answer from the database within {} s", limit.as_secs());
+        let answered = {
+            let mut query = pin!(client.query_typed(sql, params));
+            if let Ok(answer) = tokio::time::timeout(limit, query.as_mut()).await {
+                return answer.map_err(|error| explain(error).context(doing));
             }
+            // The statement may go on behind our back: a claim that gets its lock later would take jobs that nobody runs. So
+            // it is cancelled, and its end waited for; it may even end well in that moment.
+            let cancel = client.cancel_token();
+            let ended = async {
+                let _ = cancel.cancel_query(self.database.tls()).await;
+                query.await
+            };
+            tokio::time::timeout(CANCEL_TIMEOUT, ended).await
+        };
+        match answered {
+            Ok(Ok(rows)) => return Ok(rows),
+            Ok(Err(_cancelled)) => {}
+            // Nobody may queue up behind it.
+            Err(_) => drop(Object::take(client)),
         }
+        anyhow::bail!("{doing}: no answer from the database within {} s", limit.as_secs())
     }
 
     /// A statement that always answers exactly one row.

@@ -209,9 +209,7 @@ async fn all_stragglers_of_all_lanes_are_found() {
     }
     let claimed = claimer.claim(100).await;
     assert_eq!(claimed.len(), 40);
-    for _ in 0..3 {
-        assert!(claimer.claim(10).await.is_empty());
-    }
+    claimer.move_on(&db).await;
     // As if each had been locked by somebody who rolled back: queued, in its old place, below every bound.
     db.sql(
         "update leasehold.live_jobs set running = false, claim_id = null, started_at = null, version = null, attempt = attempt - 1
@@ -332,10 +330,9 @@ async fn payloads_beyond_what_one_claim_may_bring_come_one_claim_after_another()
 async fn a_job_whose_time_lies_before_all_bounds_is_found() {
     let db = with_module().await;
     let claimer = db.claimer().await;
-    for _ in 0..3 {
-        db.enqueue("'echo'").await;
-        assert_eq!(claimer.claim(10).await.len(), 1);
-    }
+    db.enqueue("'echo'").await;
+    assert_eq!(claimer.claim(10).await.len(), 1);
+    claimer.move_on(&db).await;
     // As a server leaves it whose clock was set back by an hour.
     let behind = db.enqueue("'echo'").await;
     db.sql(&format!("update leasehold.live_jobs set run_at = run_at - interval '1 hour' where id = {behind}")).await;

@@ -265,9 +265,9 @@ impl Admin {
 
 /// Databases of runs that are over, whatever ended them.
 async fn drop_left_overs(admin: &Client) {
-    let left_over = "select datname from pg_database
-        where datname ~ '^leasehold_test_[0-9a-f]{8}_'
-          and not exists (select from pg_stat_activity a where a.application_name = 'leasehold tests ' || split_part(datname, '_', 3))";
+    let left_over = "select d.datname from pg_database d
+        where d.datname ~ '^leasehold_test_[0-9a-f]{8}_'
+          and not exists (select from pg_stat_activity a where a.application_name = 'leasehold tests ' || split_part(d.datname, '_', 3))";
     for row in admin.query(left_over, &[]).await.expect("databases can be listed") {
         // Two runs may be at it at once, and one comes first.
         let _ = admin.batch_execute(&format!("drop database if exists {} with (force)", row.get::<_, &str>(0))).await;

@@ -284,6 +284,13 @@ impl TestDb {
         }
     }
 
+    /// Waits until every transaction that is open now, on the whole server, has ended: what a claimer's bounds wait for.
+    pub async fn wait_for_open_transactions(&self) {
+        let now: i64 = self.value("select pg_current_xact_id()::text::bigint").await;
+        let ended = format!("pg_snapshot_xmin(pg_current_snapshot())::text::bigint > {now}");
+        self.wait_until("older transactions have ended", &ended).await;
+    }
+
     /// Waits until so many sessions of this database wait for a lock.
     pub async fn wait_for_blocked(&self, sessions: i64) {
         let condition = format!(
@@ -331,9 +338,16 @@ impl Claimer {
         claimed.unwrap_or_else(|error| panic!("{error:#}"))
     }
 
-    /// Claims until somebody else's bounds or locks no longer hide what is due.
     pub async fn claim_ids(&self, limit: usize) -> Vec<JobId> {
         self.claim(limit).await.iter().map(|job| job.id).collect()
+    }
+
+    /// Claims until its bounds are beyond everything that is in the queue by now.
+    pub async fn move_on(&self, db: &TestDb) {
+        for _ in 0..2 {
+            assert!(self.claim(1).await.is_empty(), "there is still something to claim");
+            db.wait_for_open_transactions().await;
+        }
     }
 
     pub async fn find_stragglers(&self) -> bool {

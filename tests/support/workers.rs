@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::binary;
 use crate::db::TestDb;
+use crate::scenario::eventually;
 
 /// As `leasehold worker` has.
 const CONNECTIONS: usize = 8;
@@ -41,6 +42,7 @@ pub struct TestWorker {
     stage: watch::Sender<Stage>,
     running: Option<JoinHandle<anyhow::Result<()>>>,
     guests: Option<Runtime>,
+    sandbox: Sandbox,
     pub counters: Arc<Counters>,
 }
 
@@ -69,9 +71,8 @@ impl TestWorker {
         let guests = guests.expect("a runtime");
         let (stage, stages) = watch::channel(Stage::Run);
         let counters = Arc::<Counters>::default();
-        let running =
-            tokio::spawn(worker::run(config, store, sandbox, guests.handle().clone(), stages, counters.clone()));
-        Self { stage, running: Some(running), guests: Some(guests), counters }
+        let run = worker::run(config, store, sandbox.clone(), guests.handle().clone(), stages, counters.clone());
+        Self { stage, running: Some(tokio::spawn(run)), guests: Some(guests), sandbox, counters }
     }
 
     /// Asks it to stop, without waiting for it.
@@ -95,6 +96,12 @@ impl TestWorker {
     pub async fn join(mut self) -> anyhow::Result<()> {
         let running = self.running.take().expect("joined once");
         running.await.expect("the worker does not panic")
+    }
+
+    /// Waits until so many components run in its sandbox. A job is `running` from its claim on, its guest a moment later.
+    pub async fn guests_run(&self, count: u64) {
+        let inside = || self.sandbox.pool_use().map_or(count, |pool| pool.component_instances);
+        eventually("the guests run", || inside() >= count).await;
     }
 
     /// How many runs have ended on it.
