@@ -64,10 +64,10 @@ pub async fn run(stage: &mut Stage, workers: &[Worker]) -> anyhow::Result<()> {
         "  commit lets the workers see the jobs, to the moment the last of the {JOBS} was recorded as done. Both workers"
     );
     println!("  had run this module before, so that compiling it is not in the figure.");
-    for round in rounds {
-        let mut row = Row::new("1,000 jobs", "1000 done, 1 run more than once");
+    for (index, round) in rounds.into_iter().enumerate() {
+        let mut row = Row::new(&format!("1,000 jobs ({})", index + 1), "1000 done, 1 run more than once");
         row.state = format!("{} done", round.account.done);
-        row.attempts = format!("{} > 1", round.account.run_more_than_once);
+        row.attempts = format!("{} job > 1", round.account.run_more_than_once);
         row.says = format!("job 7 failed {} times; every other job ran once", round.account.failures);
         row.time = format!("{:.0} ms", round.ms);
         row.require(

@@ -1,17 +1,16 @@
 //! Compares what became of the jobs with what must become of them.
 
-use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use comfy_table::{Cell, ContentArrangement, Table, presets};
 use serde_json::Value;
 use tokio_postgres::SimpleQueryRow;
 
 use super::cases::Job;
 use super::session::Session;
 
-/// The table's width and that of its widest columns, in characters: what a terminal on a laptop has.
-const TABLE_WIDTH: u16 = 120;
-const WIDTHS: [(usize, u16); 3] = [(1, 15), (2, 18), (6, 50)];
+/// The table's width, in characters: what a terminal on a laptop has.
+const TABLE_WIDTH: u16 = 132;
 /// How much of a message or result the table shows, in characters, and how much of a string in a result.
-const SHOWN: usize = 110;
+const SHOWN: usize = 130;
 const SHOWN_OF_A_STRING: usize = 40;
 
 /// A line of the account.
@@ -98,9 +97,6 @@ pub async fn job(session: &Session, job: &Job) -> anyhow::Result<Row> {
             row.says = get(last, "log").lines().last().unwrap_or_default().to_owned();
         }
     }
-    if let [first, ..] = expected.before {
-        row.says += &format!(" (before: {} x {first})", expected.before.len());
-    }
     Ok(row)
 }
 
@@ -138,37 +134,34 @@ pub fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(TABLE_WIDTH);
-    table.set_header(["", "job", "expected", "state", "attempt", "failure", "result or message", "last run"]);
+    table.set_header(["job", "expected", "state", "attempt", "failure", "result or message", "last run"]);
     for row in rows {
-        let mark = if row.problems.is_empty() { "ok" } else { "NO" };
-        let shown =
-            [mark, &row.name, &row.expected, &row.state, &row.attempts, &row.kind, &short(&row.says), &row.time];
+        let mark = if row.problems.is_empty() { '✓' } else { '✗' };
+        let name = format!("{mark} {}", row.name);
+        let shown = [&name, &row.expected, &row.state, &row.attempts, &row.kind, &short(&row.says), &row.time];
         table.add_row(shown.map(Cell::new));
-    }
-    for (column, width) in WIDTHS {
-        if let Some(column) = table.column_mut(column) {
-            column.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(width)));
-        }
     }
     table
 }
 
-/// On one line, and not all of it.
+/// On one line, and not all of it. Of a result that is an object, what needs no unfolding.
 fn short(text: &str) -> String {
-    let text = match serde_json::from_str(text) {
-        Ok(value) => abridged(value).to_string(),
-        Err(_) => text.split_whitespace().collect::<Vec<_>>().join(" "),
-    };
-    cut(&text, SHOWN)
+    let fields = serde_json::from_str::<serde_json::Map<String, Value>>(text);
+    let text = fields.map_or_else(
+        |_no_object| text.to_owned(),
+        |fields| {
+            let shown = fields.iter().filter_map(|(name, value)| Some(format!("{name}: {}", scalar(value)?)));
+            shown.collect::<Vec<_>>().join(", ")
+        },
+    );
+    cut(&text.split_whitespace().collect::<Vec<_>>().join(" "), SHOWN)
 }
 
-/// JSON without an image's thousands of letters.
-fn abridged(value: Value) -> Value {
+fn scalar(value: &Value) -> Option<String> {
     match value {
-        Value::String(text) => cut(&text, SHOWN_OF_A_STRING).into(),
-        Value::Array(values) => values.into_iter().map(abridged).collect(),
-        Value::Object(values) => values.into_iter().map(|(name, value)| (name, abridged(value))).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+        Value::String(text) => Some(cut(text, SHOWN_OF_A_STRING)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Array(_) | Value::Object(_) => None,
     }
 }
 
