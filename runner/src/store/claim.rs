@@ -62,8 +62,10 @@ struct Inner {
     last_seen_at: Option<DbInstant>,
 }
 
+/// A look at the clock and, just after it, at the transactions.
 struct Snapshot {
-    xmax: i64,
+    /// Every transaction from this number on reads a later clock.
+    next_xid: i64,
     seen_at: DbInstant,
 }
 
@@ -75,7 +77,7 @@ impl Bounds {
 
 impl Inner {
     /// Takes in what a claim saw.
-    fn advance(&mut self, seen: Vec<(Lane, Place)>, xmin: i64, snapshot: Snapshot) {
+    fn advance(&mut self, seen: Vec<(Lane, Place)>, oldest_xid: i64, snapshot: Snapshot) {
         if self.last_seen_at.replace(snapshot.seen_at).is_some_and(|last| snapshot.seen_at < last) {
             // The server's clock went back: jobs are coming in below every bound.
             *self = Self::default();
@@ -86,7 +88,7 @@ impl Inner {
             self.snapshots.pop_back();
         }
         self.snapshots.push_back(snapshot);
-        while let Some(oldest) = self.snapshots.front().filter(|oldest| oldest.xmax <= xmin) {
+        while let Some(oldest) = self.snapshots.front().filter(|oldest| oldest.next_xid <= oldest_xid) {
             self.horizon = Some(oldest.seen_at);
             self.snapshots.pop_front();
         }
@@ -163,8 +165,8 @@ impl Store {
         let run_ats: Vec<DbInstant> = head.get("lane_run_ats");
         let ids: Vec<i64> = head.get("lane_ids");
         let seen = queues.into_iter().zip(priorities).zip(run_ats.into_iter().zip(ids)).collect();
-        let snapshot = Snapshot { xmax: head.get("snapshot_xmax"), seen_at: head.get("seen_at") };
-        bounds.inner().advance(seen, head.get("snapshot_xmin"), snapshot);
+        let snapshot = Snapshot { next_xid: head.get("next_xid"), seen_at: head.get("seen_at") };
+        bounds.inner().advance(seen, head.get("oldest_xid"), snapshot);
         let jobs = rows[1..]
             .iter()
             .map(|row| ClaimedJob {
@@ -236,8 +238,8 @@ mod tests {
         ("default".into(), 0)
     }
 
-    fn claim(bounds: &mut Inner, place: Place, xmin: i64, xmax: i64, seen_at: i64) {
-        bounds.advance(vec![(lane(), place)], xmin, Snapshot { xmax, seen_at: at(seen_at) });
+    fn claim(bounds: &mut Inner, place: Place, oldest_xid: i64, next_xid: i64, seen_at: i64) {
+        bounds.advance(vec![(lane(), place)], oldest_xid, Snapshot { next_xid, seen_at: at(seen_at) });
     }
 
     fn start(bounds: &mut Inner) -> Place {
