@@ -28,7 +28,6 @@ as $$
 declare
     v_now timestamptz;
     v_snapshot pg_snapshot;
-    v_xmax bigint;
     v_inactive int[];
     v_ids bigint[] := '{}';
     v_free_bytes bigint := p_bytes;
@@ -46,10 +45,9 @@ begin
     v_snapshot := pg_current_snapshot();
     seen_at := v_now;
     oldest_xid := pg_snapshot_xmin(v_snapshot)::text::bigint;
-    -- A snapshot's xmax is not the next number but the one after the last that *ended*: the newest transaction may be open at
-    -- or above it. age() counts from the next number, in 32 bits; the snapshot has the upper ones.
-    v_xmax := pg_snapshot_xmax(v_snapshot)::text::bigint;
-    next_xid := v_xmax + ((age('3'::xid)::bigint + 3 - v_xmax) & 4294967295);
+    -- Not the snapshot's own xmax: that follows the newest transaction that has ended, and one that is open may be newer and
+    -- have read its clock before us. age() counts from the next number.
+    next_xid := oldest_xid + age(pg_snapshot_xmin(v_snapshot)::xid);
     select array_agg(m.module_id) into v_inactive from leasehold.modules m where m.active_version is null;
     lane_queues := '{}'; lane_priorities := '{}'; lane_run_ats := '{}'; lane_ids := '{}';
 
