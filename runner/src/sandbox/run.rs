@@ -148,7 +148,9 @@ impl Sandbox {
         store.set_hostcall_fuel(hostcall_bytes);
         store.set_max_component_handles(HANDLES);
         store.set_fuel(limits.fuel).expect("the engine counts fuel");
-        store.set_epoch_deadline(1);
+        // Two ticks at first, so that a run of less than one never yields: coming back costs it the length of the queue,
+        // which with 16 runs of 20 us each on two threads was 1.4 ms for every hundredth.
+        store.set_epoch_deadline(2);
         store.epoch_deadline_callback(move |store| {
             if let Some(stop) = store.data().control.stopped() {
                 return Err(Interrupt::Stopped(stop).into());
@@ -215,7 +217,9 @@ fn hostcall_bytes(kind: ModuleKind, limits: &Limits) -> usize {
     }
 }
 
-/// The CPU time of this thread. Unlike the wall clock it leaves out what the thread waited for a core.
+/// The CPU time of this thread. Unlike the wall clock it leaves out what the thread waited for a core: on a machine with
+/// ten times more threads than cores, a run took 209 ms and 45 ms of CPU time, and tenants are charged by it. Reading it
+/// takes 0.5 us, so 1 us of the 7.5 us that a run of nothing takes; the wall clock would take 0.02 us.
 fn thread_cpu() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))

@@ -9,20 +9,31 @@ use wasmparser::{
 use super::engine::TABLE_ELEMENTS;
 use super::module::PrepareError;
 
-/// A module's size, in bytes. CPython as a component has 18 MB.
-pub const MODULE_BYTES: u64 = 64 << 20;
-/// Functions in all core modules together. 100 thousand empty ones, 390 KB, take 15 s and 500 MB to compile.
+// Beside each bound: what a whole CPython with its libraries has, the largest guest that people are known to build, and
+// what it costs to compile as much as is allowed, on one core. Together they leave about a minute at worst.
+
+/// A module's size, in bytes. CPython: 18 MB.
+pub const MODULE_BYTES: u64 = 32 << 20;
+/// Code of all functions together, in bytes. CPython: 6.5 MB. Nothing but calls takes 3 s a MB.
+const CODE_BYTES: u64 = 16 << 20;
+/// Functions in all core modules together. CPython: 13,354. So many empty ones take 6 s and 390 MB.
 const FUNCTIONS: u64 = 65_536;
-/// One function's body, in bytes. The compiler's time and memory for it grow faster than its length.
+/// One function's body, in bytes. CPython: 427 KB. The compiler's memory for it is a multiple of its length.
 const FUNCTION_BYTES: u64 = 1 << 20;
-/// Targets of all branch tables of one function: what 238 KB of blocks and tables need to keep the compiler busy for
-/// 38 s.
-const BRANCH_TARGETS: u64 = 32_768;
-/// Imports of all parts together. A guest with its adapter has some hundred.
+/// Targets of the branch tables of one function. CPython: 15,805. So many, deeply nested, take 0.3 s.
+const FUNCTION_BRANCH_TARGETS: u64 = 32_768;
+/// The same of all functions together. CPython: 43,656.
+const BRANCH_TARGETS: u64 = 262_144;
+/// Locals of a function times its blocks: what the compiler may have to carry through every branch. CPython: 67,479. So
+/// many take 0.5 s and 130 MB; forty times as many, in 434 KB, took 19 s and 2 GB.
+const FUNCTION_CARRIED_LOCALS: u64 = 1 << 20;
+/// The same of all functions together. CPython: 1.4 million.
+const CARRIED_LOCALS: u64 = 8 << 20;
+/// Imports of all parts together. CPython: 2,254.
 const IMPORTS: u64 = 10_000;
 /// Exported functions of the outermost module.
 const EXPORTS: u64 = 10_000;
-/// Core modules and components in one component. A guest with its adapter has a dozen.
+/// Core modules and components in one component. CPython: 17.
 const PARTS: u64 = 256;
 /// Instances that come of a component's instances of components, and so on down. They are laid out one by one when it
 /// is compiled, and each level may double them.
@@ -44,6 +55,9 @@ pub(super) struct Survey {
     pub functions: u64,
     /// What all memories have from the start, in bytes.
     pub minimum_memory_bytes: u64,
+    code_bytes: u64,
+    branch_targets: u64,
+    carried_locals: u64,
     imports: u64,
     parts: u64,
     debug_bytes: u64,
@@ -115,8 +129,11 @@ impl Survey {
                 check("functions", self.functions, FUNCTIONS)?;
             }
             Payload::CodeSectionEntry(body) => {
-                check("bytes in one function", body.range().len() as u64, FUNCTION_BYTES)?;
-                check_branches(&body)?;
+                let bytes = body.range().len() as u64;
+                check("bytes of code in one function", bytes, FUNCTION_BYTES)?;
+                self.code_bytes += bytes;
+                check("bytes of code", self.code_bytes, CODE_BYTES)?;
+                self.branches(&body)?;
             }
             Payload::CustomSection(section) => {
                 self.has_component_metadata |= self.open.len() == 1 && section.name().starts_with("component-type");
@@ -161,6 +178,31 @@ impl Survey {
         Ok(())
     }
 
+    fn branches(&mut self, body: &FunctionBody<'_>) -> Result<(), PrepareError> {
+        let mut locals = 0_u64;
+        for group in body.get_locals_reader().map_err(invalid)? {
+            locals += u64::from(group.map_err(invalid)?.0);
+        }
+        let (mut targets, mut carried) = (0, 0);
+        for operator in body.get_operators_reader().map_err(invalid)? {
+            match operator.map_err(invalid)? {
+                Operator::BrTable { targets: table } => {
+                    targets += u64::from(table.len());
+                    check("branch table targets in one function", targets, FUNCTION_BRANCH_TARGETS)?;
+                }
+                Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } | Operator::Else => {
+                    carried += locals;
+                    check("locals times blocks in one function", carried, FUNCTION_CARRIED_LOCALS)?;
+                }
+                _ => {}
+            }
+        }
+        self.branch_targets += targets;
+        check("branch table targets", self.branch_targets, BRANCH_TARGETS)?;
+        self.carried_locals += carried;
+        check("locals times blocks", self.carried_locals, CARRIED_LOCALS)
+    }
+
     fn import(&mut self) -> Result<(), PrepareError> {
         self.imports += 1;
         check("imports", self.imports, IMPORTS)
@@ -186,17 +228,6 @@ impl Survey {
         }
         Ok(())
     }
-}
-
-fn check_branches(body: &FunctionBody<'_>) -> Result<(), PrepareError> {
-    let mut targets = 0_u64;
-    for operator in body.get_operators_reader().map_err(invalid)? {
-        if let Operator::BrTable { targets: table } = operator.map_err(invalid)? {
-            targets += u64::from(table.len());
-            check("branch table targets in one function", targets, BRANCH_TARGETS)?;
-        }
-    }
-    Ok(())
 }
 
 fn check(what: &'static str, found: u64, limit: u64) -> Result<(), PrepareError> {

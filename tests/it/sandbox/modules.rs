@@ -109,9 +109,27 @@ fn what_would_keep_the_compiler_busy_is_refused_before_it_starts() {
     let many = wat::parse_str(many).expect("it parses");
     assert!(matches!(refusal(&many), PrepareError::TooComplex { found: 65_537, .. }), "{:?}", refusal(&many));
     let targets = " 0".repeat(20_000);
-    let tables = format!("(block (br_table {targets} (i32.const 0)))").repeat(2);
-    let branchy = wat::parse_str(format!("(module (func (export \"_start\") {tables}))")).expect("it parses");
-    assert!(matches!(refusal(&branchy), PrepareError::TooComplex { .. }), "{:?}", refusal(&branchy));
+    let tables = format!("(block (br_table {targets} (i32.const 0)))");
+    let function = |body: &str| format!("(func {body})");
+    let module = |functions: &str| {
+        wat::parse_str(format!("(module {functions} (func (export \"_start\")))")).expect("it parses")
+    };
+    for (functions, refused) in [
+        (function(&tables.repeat(2)), "branch table targets in one function"),
+        (function(&tables).repeat(14), "branch table targets"),
+        (
+            function(&format!("(local {}) {}", "i32 ".repeat(2_000), "(block)".repeat(1_000))),
+            "locals times blocks in one function",
+        ),
+        (
+            function(&format!("(local {}) {}", "i32 ".repeat(1_000), "(block)".repeat(1_000))).repeat(9),
+            "locals times blocks",
+        ),
+        (function(&"(drop (i64.const 0x7fffffffffffffff))".repeat(100_000)), "bytes of code in one function"),
+    ] {
+        let error = refusal(&module(&functions));
+        assert!(matches!(error, PrepareError::TooComplex { what, .. } if what == refused), "{refused}: {error}");
+    }
 }
 
 #[test]
