@@ -24,18 +24,20 @@ impl Owner {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self::Ourselves);
         }
-        let path = data.unwrap_or(dir);
-        let meta = path.metadata().with_context(|| format!("reading {}", path.display()))?;
-        if meta.uid() != 0 {
-            return Ok(Self::Other { name: format!("with id {}", meta.uid()), uid: meta.uid(), gid: meta.gid() });
+        if let Some(data) = data {
+            let meta = data.metadata().with_context(|| format!("reading {}", data.display()))?;
+            anyhow::ensure!(
+                meta.uid() != 0,
+                "{} belongs to root, as whom PostgreSQL does not run; give it to another user or move it away",
+                data.display()
+            );
+            return Ok(Self::Other { name: format!("number {}", meta.uid()), uid: meta.uid(), gid: meta.gid() });
         }
-        anyhow::ensure!(
-            data.is_none(),
-            "{} belongs to root, as whom PostgreSQL does not run; give it to another user or move it away",
-            path.display()
-        );
+        let owner = dir.metadata().with_context(|| format!("reading {}", dir.display()))?.uid();
         let passwd = std::fs::read_to_string("/etc/passwd").context("reading /etc/passwd")?;
-        STAND_INS.iter().find_map(|name| by_name(&passwd, name)).with_context(|| {
+        // The owner may be unknown here, as in a container; initdb wants a user with a name.
+        let known = (owner != 0).then(|| find(&passwd, 2, &owner.to_string())).flatten();
+        known.or_else(|| STAND_INS.iter().find_map(|name| find(&passwd, 0, name))).with_context(|| {
             format!(
                 "PostgreSQL does not run as root, and there is no user {} to run it; run this as an ordinary user",
                 STAND_INS.join(" or ")
@@ -70,10 +72,12 @@ impl Owner {
     }
 }
 
-fn by_name(passwd: &str, name: &str) -> Option<Owner> {
-    let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
-    let mut ids = line.split(':').skip(2).map(str::parse);
-    Some(Owner::Other { name: name.into(), uid: ids.next()?.ok()?, gid: ids.next()?.ok()? })
+/// The line of /etc/passwd whose field number so and so is this.
+fn find(passwd: &str, field: usize, value: &str) -> Option<Owner> {
+    let line = passwd.lines().find(|line| line.split(':').nth(field) == Some(value))?;
+    let mut fields = line.split(':');
+    let (name, _password) = (fields.next()?.to_owned(), fields.next()?);
+    Some(Owner::Other { name, uid: fields.next()?.parse().ok()?, gid: fields.next()?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -81,9 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_found_by_their_whole_name() {
+    fn users_are_found_by_their_whole_name_or_number() {
         let passwd = "root:x:0:0:root:/root:/bin/bash\npostgres2:x:7:7::/:\npostgres:x:101:104:,,,:/var/lib/postgresql:/bin/bash\n";
-        assert_eq!(by_name(passwd, "postgres"), Some(Owner::Other { name: "postgres".into(), uid: 101, gid: 104 }));
-        assert_eq!(by_name(passwd, "nobody"), None);
+        let postgres = Some(Owner::Other { name: "postgres".into(), uid: 101, gid: 104 });
+        assert_eq!(find(passwd, 0, "postgres"), postgres);
+        assert_eq!(find(passwd, 2, "101"), postgres);
+        assert_eq!(find(passwd, 0, "nobody"), None);
+        assert_eq!(find(passwd, 2, "10"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Compares what became of the jobs with what must become of them.
 
-use comfy_table::{Cell, ContentArrangement, Table, presets};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde_json::Value;
 use tokio_postgres::SimpleQueryRow;
 
@@ -8,10 +8,10 @@ use super::cases::Job;
 use super::session::Session;
 
 /// The table's width, in characters: what a terminal on a laptop has.
-const TABLE_WIDTH: u16 = 132;
+const TABLE_WIDTH: u16 = 135;
 /// How much of a message or result the table shows, in characters, and how much of a string in a result.
 const SHOWN: usize = 130;
-const SHOWN_OF_A_STRING: usize = 40;
+const SHOWN_OF_A_STRING: usize = 24;
 
 /// A line of the account.
 pub struct Row {
@@ -140,6 +140,14 @@ pub fn table(rows: &[Row]) -> Table {
         let name = format!("{mark} {}", row.name);
         let shown = [&name, &row.expected, &row.state, &row.attempts, &row.kind, &short(&row.says), &row.time];
         table.add_row(shown.map(Cell::new));
+    }
+    // What is said is the longest by far; left to itself the table would give all columns the same.
+    for (column, constraint) in [
+        (0, ColumnConstraint::UpperBoundary(Width::Fixed(18))),
+        (1, ColumnConstraint::UpperBoundary(Width::Fixed(19))),
+        (5, ColumnConstraint::LowerBoundary(Width::Fixed(48))),
+    ] {
+        table.column_mut(column).expect("the header has seven columns").set_constraint(constraint);
     }
     table
 }
