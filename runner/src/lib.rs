@@ -1,7 +1,17 @@
 //! Leasehold: background jobs in PostgreSQL whose code you do not have to trust. ARCHITECTURE.md is the map.
 
-pub mod cli;
+// The words, pure: no I/O, no tokio, no wasmtime.
 pub mod job;
 pub mod outcome;
 pub mod retry;
+pub mod settlement;
+
+// The two sides, which do not know each other: the only SQL, the only wasmtime.
 pub mod sandbox;
+pub mod store;
+
+// The loops that know both, and the faces.
+pub mod cli;
+pub mod cluster;
+pub mod maintenance;
+pub mod worker;

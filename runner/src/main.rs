@@ -1,8 +1,16 @@
+//! The `leasehold` command: flags and environment in, exit code out. Nothing below this file reads the environment.
+
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
+use leasehold::cli::{self, bench, demo, dev, enqueue, job, migrate, module, run, stats, tenant, worker};
+use tracing_subscriber::EnvFilter;
 
 /// Background jobs in PostgreSQL whose code you do not have to trust.
+///
+/// Upload a WebAssembly module, enqueue jobs of it with one SQL function in your own transaction, and run them on workers
+/// under limits of instructions, time and memory.
 #[derive(Parser)]
 #[command(name = "leasehold", version)]
 struct Cli {
@@ -12,13 +20,53 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    Run(leasehold::cli::run::Args),
+    Dev(dev::Args),
+    Migrate(migrate::Args),
+    Worker(worker::Args),
+    Tenant(tenant::Args),
+    Module(module::Args),
+    Enqueue(enqueue::Args),
+    Job(job::Args),
+    Stats(stats::Args),
+    Bench(bench::Args),
+    Demo(demo::Args),
+    Run(run::Args),
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    match Cli::parse().command {
-        Command::Run(args) => leasehold::cli::run::run(args).await,
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let long_running = matches!(cli.command, Command::Worker(_) | Command::Dev(_));
+    let default = if long_running { "info" } else { "warn" };
+    let filter = EnvFilter::try_from_env("LEASEHOLD_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    if std::env::var_os("LEASEHOLD_LOG_JSON").is_some() {
+        log.json().init();
+    } else {
+        log.with_ansi(std::io::stderr().is_terminal()).init();
     }
+    // Two threads: leases, claims and settlements must go on whatever guests do, and guests have a runtime of their own.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("leasehold").enable_all().build();
+    let done = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(dispatch(cli.command)));
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(cli::FAILURE)
+    })
+}
+
+async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Dev(args) => dev::run(args).await?,
+        Command::Migrate(args) => migrate::run(args).await?,
+        Command::Worker(args) => worker::run(args).await?,
+        Command::Tenant(args) => tenant::run(args).await?,
+        Command::Module(args) => module::run(args).await?,
+        Command::Enqueue(args) => enqueue::run(args).await?,
+        Command::Job(args) => job::run(args).await?,
+        Command::Stats(args) => stats::run(args).await?,
+        Command::Bench(args) => bench::run(args).await?,
+        Command::Demo(args) => return demo::run(args).await,
+        Command::Run(args) => return run::run(args).await,
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -201,6 +201,10 @@ pub struct Log {
 }
 
 impl Log {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.dropped_bytes == 0
+    }
+
     /// The log as text for people and for a text column: no NUL, no terminal escapes, and the gap is named where it is.
     pub fn to_text(&self) -> String {
         let (head, tail) = self.bytes.split_at(self.dropped_at.min(self.bytes.len()));

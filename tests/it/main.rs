@@ -1,1 +1,10 @@
+mod cancel;
+mod claim;
+mod drain;
+mod enqueue;
+mod fencing;
+mod leases;
 mod sandbox;
+mod states;
+mod traps;
+mod wakeups;

@@ -116,3 +116,22 @@ pub fn result(run: &Run) -> &[u8] {
         other => panic!("expected a result, got {other:?}; log: {}", run.log.to_text()),
     }
 }
+
+/// A component that sleeps for as long as its payload says and then returns it. For jobs of a known length; what must come
+/// while one runs has to come in time.
+pub fn nap() -> Vec<u8> {
+    core_from(
+        r#"(import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
+        (func $run (param $at i32) (param $len i32) (result i32)
+          (i32.store (i32.const 2064) (i32.const 1))               ;; the monotonic clock
+          (i64.store (i32.const 2072) (i64.load (local.get $at)))  ;; nanoseconds
+          (drop (call $poll (i32.const 2048) (i32.const 2112) (i32.const 1) (i32.const 2176)))
+          (call $ok (local.get $at) (local.get $len)))"#,
+    )
+}
+
+/// The arguments that enqueue a nap of the module "nap".
+pub fn nap_of(time: Duration) -> String {
+    let nanos = u64::try_from(time.as_nanos()).expect("a nap");
+    format!("'nap', '\\x{}'::bytea", hex::encode(nanos.to_le_bytes()))
+}

@@ -1,7 +1,9 @@
 //! Sizes, durations and overrides as people write them in flags.
 
+use std::io::Read;
 use std::time::Duration;
 
+use anyhow::Context;
 use bytesize::ByteSize;
 
 use crate::outcome::{FailureKind, OnFailure};
@@ -26,6 +28,21 @@ pub fn on_failure(text: &str) -> Result<(FailureKind, OnFailure), String> {
         return Err(format!("{kind} is the worker's own fault; a module cannot say what it does to a job"));
     }
     Ok((kind, end.parse().map_err(|error: anyhow::Error| error.to_string())?))
+}
+
+/// JSON as it stands, or the bytes of `@FILE` or of standard input (`-`) as they are.
+pub fn payload(text: &str) -> anyhow::Result<Vec<u8>> {
+    if text == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).context("reading the payload from standard input")?;
+        return Ok(bytes);
+    }
+    if let Some(path) = text.strip_prefix('@') {
+        return std::fs::read(path).with_context(|| format!("reading the payload from {path}"));
+    }
+    serde_json::from_str::<serde::de::IgnoredAny>(text)
+        .context("the payload is not JSON; write text in double quotes, or pass bytes as they are with @FILE or -")?;
+    Ok(text.as_bytes().to_vec())
 }
 
 #[cfg(test)]

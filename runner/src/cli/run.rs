@@ -1,6 +1,6 @@
 //! `leasehold run`: the worker's own sandbox, without a database. What it says of a module is what a worker would do.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.attempt > args.max_attempts {
         return Ok(bad_use(&format!("attempt {} comes after the last of {}", args.attempt, args.max_attempts)));
     }
-    let payload = match args.payload.as_deref().map(read_payload).transpose() {
+    let payload = match args.payload.as_deref().map(parse::payload).transpose() {
         Ok(payload) => payload,
         Err(error) => return Ok(bad_use(&format!("{error:#}"))),
     };
@@ -140,20 +140,6 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn bad_use(message: &str) -> ExitCode {
     eprintln!("error: {message}");
     ExitCode::from(BAD_USE)
-}
-
-fn read_payload(text: &str) -> anyhow::Result<Vec<u8>> {
-    if text == "-" {
-        let mut bytes = Vec::new();
-        std::io::stdin().read_to_end(&mut bytes).context("reading the payload from standard input")?;
-        return Ok(bytes);
-    }
-    if let Some(path) = text.strip_prefix('@') {
-        return std::fs::read(path).with_context(|| format!("reading the payload from {path}"));
-    }
-    serde_json::from_str::<serde::de::IgnoredAny>(text)
-        .context("the payload is not JSON; write text in double quotes, or pass bytes as they are with @FILE or -")?;
-    Ok(text.as_bytes().to_vec())
 }
 
 /// The first Ctrl-C asks the guest to cancel, as a worker would; the second ends it.

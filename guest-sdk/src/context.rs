@@ -1,0 +1,107 @@
+//! What a job may know of its run. All of it is told once, at the start; only the question whether somebody wants to
+//! cancel the job goes back to the worker.
+
+use std::time::Duration;
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+use std::time::Instant;
+
+use crate::host;
+
+/// The run that a job is in: which job, which attempt, how much time.
+///
+/// The worker makes it; a test gets one from [`testing::MockContext`](crate::testing::MockContext).
+#[derive(Debug)]
+pub struct Context {
+    job: Job,
+    // wasm32-unknown-unknown has no clock: asking it for the time panics.
+    #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+    started: Instant,
+    pub(crate) host: host::Handle,
+}
+
+/// The contract's record `job`, in the types of Rust.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub id: u64,
+    pub tenant: String,
+    pub module: String,
+    pub queue: String,
+    pub attempt: u32,
+    pub max_attempts: u32,
+    pub timeout: Duration,
+}
+
+impl Context {
+    pub(crate) fn new(job: Job, host: host::Handle) -> Self {
+        Self {
+            job,
+            #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+            started: Instant::now(),
+            host,
+        }
+    }
+
+    /// The job's id. It is the same on each attempt, so it serves as an idempotency key towards other services.
+    pub fn id(&self) -> u64 {
+        self.job.id
+    }
+
+    /// Whose job it is.
+    pub fn tenant(&self) -> &str {
+        &self.job.tenant
+    }
+
+    /// The name under which this module was uploaded.
+    pub fn module(&self) -> &str {
+        &self.job.module
+    }
+
+    /// The queue that the job was put into.
+    pub fn queue(&self) -> &str {
+        &self.job.queue
+    }
+
+    /// Which attempt this is, counted from 1.
+    pub fn attempt(&self) -> u32 {
+        self.job.attempt
+    }
+
+    /// The attempt at which a failure is final.
+    pub fn max_attempts(&self) -> u32 {
+        self.job.max_attempts
+    }
+
+    /// Whether a retry now would bury the job: the last chance to leave something useful behind.
+    pub fn is_last_attempt(&self) -> bool {
+        self.job.attempt >= self.job.max_attempts
+    }
+
+    /// How long this run may take, in wall-clock time from its start. After that the worker interrupts it.
+    pub fn timeout(&self) -> Duration {
+        self.job.timeout
+    }
+
+    /// How much of [`timeout`](Self::timeout) is left, zero once it is over. Not on wasm32-unknown-unknown, which has
+    /// no clock.
+    #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+    pub fn time_left(&self) -> Duration {
+        self.job.timeout.saturating_sub(self.started.elapsed())
+    }
+
+    /// Whether somebody asked to cancel this job. A long job looks now and then, and ends in its own way (`dead`, say)
+    /// within the grace period; one that does not look is interrupted after it.
+    pub fn cancel_requested(&self) -> bool {
+        self.host.cancel_requested()
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn job_mut(&mut self) -> &mut Job {
+        &mut self.job
+    }
+
+    /// Pretends that the run started earlier by so much.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn set_elapsed(&mut self, elapsed: Duration) {
+        self.started = Instant::now().checked_sub(elapsed).expect("a test's run started after the machine did");
+    }
+}

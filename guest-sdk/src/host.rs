@@ -1,0 +1,52 @@
+//! The two questions that go to whoever runs the job: the worker on wasm, the mock in a native test.
+
+pub(crate) use imp::{Handle, log};
+
+#[cfg(target_family = "wasm")]
+mod imp {
+    use crate::Level;
+    use crate::bindings::leasehold::job::host;
+
+    /// Nothing to hold: the worker knows which job is asking.
+    #[derive(Debug)]
+    pub(crate) struct Handle;
+
+    impl Handle {
+        pub(crate) fn cancel_requested(&self) -> bool {
+            host::cancel_requested()
+        }
+    }
+
+    pub(crate) fn log(level: Level, message: &str) {
+        let level = match level {
+            Level::Trace => host::Level::Trace,
+            Level::Debug => host::Level::Debug,
+            Level::Info => host::Level::Info,
+            Level::Warn => host::Level::Warn,
+            Level::Error => host::Level::Error,
+        };
+        host::log(level, message);
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+mod imp {
+    use std::rc::Rc;
+
+    use crate::Level;
+    use crate::testing::Recorder;
+
+    #[derive(Debug)]
+    pub(crate) struct Handle(pub(crate) Rc<Recorder>);
+
+    impl Handle {
+        pub(crate) fn cancel_requested(&self) -> bool {
+            self.0.cancel_requested()
+        }
+    }
+
+    pub(crate) fn log(level: Level, message: &str) {
+        eprintln!("{level:>5} {message}");
+        Recorder::add_to_current(level, message);
+    }
+}

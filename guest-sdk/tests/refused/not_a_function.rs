@@ -1,0 +1,6 @@
+use leasehold_guest::prelude::*;
+
+#[job]
+struct Thumbnail;
+
+fn main() {}

@@ -1,0 +1,62 @@
+-- running -> queued or dead, for the jobs of claims whose lease ran out: their worker died, or lost the database for longer
+-- than a lease. The attempt stays counted, and a crash count of its own buries a job that keeps ending its workers. A job
+-- that was asked to cancel is cancelled. Idempotent; any number of workers may call it at once. Answers the jobs that moved.
+-- A job that cannot be moved does not hold up the others: it stays as it is, with a warning, and is tried again in a minute.
+create or replace function leasehold.reap(p_limit int, p_crash_limit int)
+returns table (id bigint, state leasehold.job_state)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    v_claim record;
+    v_job record;
+    v_message text;
+    v_stuck boolean;
+begin
+    for v_claim in
+        select c.* from leasehold.claims c where c.locked_until < clock_timestamp() order by c.claim_id limit p_limit for update skip locked
+    loop
+        v_stuck := false;
+        for v_job in
+            select j.* from unnest(v_claim.job_ids, v_claim.lease_nos) r(id, lease_no)
+              join leasehold.live_jobs j on j.id = r.id and j.lease_no = r.lease_no and j.running and j.claim_id = v_claim.claim_id
+               for update of j
+        loop
+            begin
+                v_message := format('the lease ran out %s s ago: worker %s died or lost the database in the middle of the run',
+                                    round(extract(epoch from clock_timestamp() - v_claim.locked_until), 1), v_claim.worker_id);
+                id := v_job.id;
+                if v_job.cancel_requested then
+                    insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message)
+                    values (v_job.tenant_id, v_job.id, v_job.lease_no, v_job.attempt, 'cancelled', v_job.version, v_claim.worker_id, v_job.started_at, clock_timestamp(), 'crash', v_message);
+                    perform leasehold.move_to_cancelled(v_job.id, v_claim.worker_id, null, null, null, null);
+                    state := 'cancelled';
+                elsif v_job.crash_count + 1 >= p_crash_limit or v_job.attempt >= v_job.max_attempts then
+                    if v_job.crash_count + 1 >= p_crash_limit then
+                        v_message := v_message || format(' (crash number %s, the limit)', p_crash_limit);
+                    end if;
+                    update leasehold.live_jobs j set crash_count = j.crash_count + 1 where j.id = v_job.id;
+                    perform leasehold.bury(v_claim.worker_id, array[v_job.id], array[v_job.lease_no], array['crash'], array[v_message], array[null::text],
+                                           array[null::bigint], array[null::bigint], array[null::bigint], array[null::bigint], array[null::text], array[0::bigint]);
+                    state := 'dead';
+                else
+                    insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message)
+                    values (v_job.tenant_id, v_job.id, v_job.lease_no, v_job.attempt, 'crash', v_job.version, v_claim.worker_id, v_job.started_at, clock_timestamp(), 'crash', v_message);
+                    update leasehold.live_jobs j
+                       set running = false, claim_id = null, started_at = null, crash_count = j.crash_count + 1,
+                           version = case when j.version_pinned then j.version end, run_at = clock_timestamp()
+                     where j.id = v_job.id;
+                    perform leasehold.wake(v_job.queue);
+                    state := 'queued';
+                end if;
+                return next;
+            exception when others then
+                raise warning 'job % cannot be reaped: %', v_job.id, sqlerrm;
+                v_stuck := true;
+            end;
+        end loop;
+        if v_stuck then
+            update leasehold.claims c set locked_until = clock_timestamp() + interval '1 minute' where c.claim_id = v_claim.claim_id;
+        else
+            delete from leasehold.claims c where c.claim_id = v_claim.claim_id;
+        end if;
+    end loop;
+end $$;

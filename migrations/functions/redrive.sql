@@ -1,0 +1,30 @@
+-- dead or cancelled -> queued, due at once. Attempts and crashes start anew; the lease number goes on, so a worker that still
+-- holds an old lease stays fenced. Answers whether the job moved: false when it is not dead or cancelled. LH004: no such job.
+-- LH002: its module was removed, so nothing could run it.
+create or replace function leasehold.redrive(job_id bigint) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    v_job record;
+    v_now timestamptz;
+begin
+    perform pg_current_xact_id();  -- before the clock, as in enqueue
+    v_now := clock_timestamp();
+    delete from leasehold.history h where h.id = job_id and h.state in ('dead', 'cancelled') returning h.* into v_job;
+    if not found then
+        if not exists (select from leasehold.live_jobs j where j.id = job_id) and not exists (select from leasehold.history h where h.id = job_id) then
+            raise exception 'there is no job %', job_id using errcode = 'LH004';
+        end if;
+        return false;
+    end if;
+    if not exists (select from leasehold.modules m where m.module_id = v_job.module_id and m.name is not null) then
+        raise exception 'module % of job % was removed', (select quote_literal(m.removed_name) from leasehold.modules m where m.module_id = v_job.module_id), job_id
+            using errcode = 'LH002', hint = 'enqueue a new job of a module that is there';
+    end if;
+    insert into leasehold.live_jobs (tenant_id, module_id, id, queue, priority, lease_no, max_attempts, timeout_ms, backoff_ms, version,
+                                     version_pinned, run_at, enqueued_at, payload)
+    overriding system value
+    values (v_job.tenant_id, v_job.module_id, v_job.id, v_job.queue, v_job.priority, v_job.lease_no, v_job.max_attempts, v_job.timeout_ms,
+            v_job.backoff_ms, case when v_job.version_pinned then v_job.version end, v_job.version_pinned, v_now, v_job.enqueued_at, v_job.payload);
+    perform leasehold.wake(v_job.queue);
+    return true;
+end $$;

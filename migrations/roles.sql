@@ -1,0 +1,35 @@
+-- Roles and grants, applied anew by each migrate. leasehold_worker runs jobs; leasehold_producer puts jobs in and looks at
+-- them. Both are group roles: grant them to login roles. Where the migrating role may not create roles, this is left to the
+-- administrator, and nothing else depends on it.
+revoke all on schema leasehold from public;
+revoke execute on all functions in schema leasehold from public;
+do $$
+declare
+    v_role text;
+begin
+    foreach v_role in array array['leasehold_worker', 'leasehold_producer'] loop
+        -- Looked up first: without the right to create roles, an existing one is refused like a new one.
+        continue when exists (select from pg_roles where rolname = v_role);
+        begin
+            execute format('create role %I', v_role);
+        exception
+            when duplicate_object or unique_violation then null;  -- somebody else did, in this moment
+            when insufficient_privilege then
+                raise warning 'may not create role %: create it and run leasehold migrate again', v_role;
+                return;
+        end;
+    end loop;
+
+    grant usage on schema leasehold to leasehold_worker, leasehold_producer;
+    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats to leasehold_worker, leasehold_producer;
+    grant execute on all functions in schema leasehold to leasehold_worker;
+    revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue from leasehold_worker;
+    grant select on leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version
+        to leasehold_worker;
+    grant execute on function
+        leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int),
+        leasehold.enqueue(text, text, text, text, int, timestamptz, int, interval, interval, int),
+        leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int),
+        leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.cancel, leasehold.redrive, leasehold.as_json
+        to leasehold_producer;
+end $$;

@@ -1,0 +1,259 @@
+//! `leasehold module`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::{DatabaseArgs, parse, print};
+use crate::job::{Limits, ModuleKind};
+use crate::outcome::{FailureKind, OnFailure};
+use crate::sandbox::{Inspection, Sandbox, SandboxConfig};
+use crate::store::{NewVersion, Pushed, Store};
+
+/// Upload modules and choose which version is active.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Push(Box<Push>),
+    /// List modules with their active versions
+    List {
+        /// Only this tenant's
+        #[arg(long)]
+        tenant: Option<String>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Show a module's versions, newest first, with their limits
+    Show {
+        name: String,
+        #[arg(long, default_value = "default")]
+        tenant: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Make a version the active one, or switch the module off
+    Activate {
+        name: String,
+        /// The version to run from now on
+        #[arg(required_unless_present = "none")]
+        version: Option<i32>,
+        /// No version: its jobs stay queued
+        #[arg(long, conflicts_with = "version")]
+        none: bool,
+        #[arg(long, default_value = "default")]
+        tenant: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Remove a module with all its versions; finished jobs stay
+    Remove {
+        name: String,
+        #[arg(long, default_value = "default")]
+        tenant: String,
+        /// Cancel its queued jobs
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+/// Upload a version of a module and make it the active one.
+///
+/// The file is checked first with the worker's own sandbox: a module that could not run is refused here, with all that is
+/// missing.
+#[derive(Debug, clap::Args)]
+struct Push {
+    /// The module's name: what jobs are enqueued by
+    name: String,
+    /// A component, a core module built for one, or a WASI program
+    #[arg(value_name = "FILE.wasm")]
+    file: PathBuf,
+    #[arg(long, default_value = "default")]
+    tenant: String,
+    /// Instructions a run may execute
+    #[arg(long, default_value_t = Limits::DEFAULT_FUEL)]
+    fuel: u64,
+    /// Memory a run may hold
+    #[arg(long, value_parser = parse::bytes, default_value = "64MiB")]
+    memory: u64,
+    /// Wall-clock time a run may take
+    #[arg(long, value_parser = parse::duration, default_value = "30s")]
+    timeout: Duration,
+    /// How large a result may be
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "1MiB")]
+    result_limit: u64,
+    /// How much of a run's log is kept
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "16KiB")]
+    log_limit: u64,
+    /// Another end for a kind of failure than usual; may be given several times
+    #[arg(long, value_name = "KIND=fail|dead", value_parser = parse::on_failure)]
+    on: Vec<(FailureKind, OnFailure)>,
+    /// Upload without making it the active version
+    #[arg(long)]
+    no_activate: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Common {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        Command::Push(args) => push(*args).await?,
+        Command::List { tenant, common } => {
+            let modules = common.database.store()?.modules(tenant.as_deref()).await?;
+            if common.json {
+                return print::json(&modules);
+            }
+            print::table(
+                &["tenant", "name", "active", "versions", "kind", "size", "digest"],
+                modules.into_iter().map(|module| {
+                    let digest = module.digest.map(|digest| digest[..12].to_owned());
+                    vec![
+                        module.tenant,
+                        module.name,
+                        print::or_dash(module.active_version),
+                        module.versions.to_string(),
+                        print::or_dash(module.kind),
+                        print::or_dash(module.size_bytes),
+                        print::or_dash(digest),
+                    ]
+                }),
+            );
+        }
+        Command::Show { name, tenant, common } => {
+            let versions = common.database.store()?.module_versions(&tenant, &name).await?;
+            anyhow::ensure!(!versions.is_empty(), "tenant {tenant} has no module named {name}");
+            if common.json {
+                return print::json(&versions);
+            }
+            for version in versions {
+                println!("version {}{}", version.version, if version.active { " (active)" } else { "" });
+                println!("  kind         {}", version.kind);
+                println!("  digest       {}", version.digest);
+                println!("  size         {} bytes", version.size_bytes);
+                println!("  fuel         {}", version.limits.fuel);
+                println!("  memory       {} bytes", version.limits.memory_bytes);
+                println!("  timeout      {}", humantime::format_duration(version.limits.timeout));
+                println!("  result limit {} bytes", version.limits.result_bytes);
+                println!("  log limit    {} bytes", version.limits.log_bytes);
+                println!("  on failure   {}", version.on_failure);
+                println!("  imports      {}", version.imports.join(", "));
+                println!("  uploaded     {}", version.created_at);
+            }
+        }
+        Command::Activate { name, version, none: _, tenant, common } => {
+            let before = common.database.store()?.activate_module(&tenant, &name, version).await?;
+            if common.json {
+                return print::json(
+                    &serde_json::json!({ "module": name, "active_version": version, "active_before": before }),
+                );
+            }
+            println!("module {name}: active version is {} (was {})", print::or_dash(version), print::or_dash(before));
+        }
+        Command::Remove { name, tenant, force, common } => {
+            let cancelled = common.database.store()?.remove_module(&tenant, &name, force).await?;
+            if common.json {
+                return print::json(
+                    &serde_json::json!({ "module": name, "removed": true, "cancelled_jobs": cancelled }),
+                );
+            }
+            println!("module {name} is removed; {cancelled} queued jobs were cancelled");
+        }
+    }
+    Ok(())
+}
+
+async fn push(args: Push) -> anyhow::Result<()> {
+    let limits = Limits {
+        fuel: args.fuel,
+        memory_bytes: args.memory,
+        timeout: args.timeout,
+        result_bytes: args.result_limit,
+        log_bytes: args.log_limit,
+    };
+    limits.validate()?;
+    let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: limits.memory_bytes })?;
+    let (verdict, pushed) = Upload {
+        tenant: &args.tenant,
+        name: &args.name,
+        file: &args.file,
+        limits,
+        on_failure: &args.on,
+        activate: !args.no_activate,
+    }
+    .send(&args.common.database.store()?, &sandbox)
+    .await?;
+    if args.common.json {
+        return print::json(&serde_json::json!({
+            "tenant": args.tenant, "module": args.name, "version": pushed.version, "created": pushed.created,
+            "active": !args.no_activate, "verdict": verdict,
+        }));
+    }
+    println!(
+        "{} version {} of module {} ({}, {} bytes, sha256 {}, compiled in {} ms){}",
+        if pushed.created { "uploaded" } else { "unchanged:" },
+        pushed.version,
+        args.name,
+        print::or_dash(verdict.kind.map(ModuleKind::as_str)),
+        verdict.size_bytes,
+        &verdict.digest.to_string()[..12],
+        verdict.compile_time.as_millis(),
+        if args.no_activate { ", not active" } else { "" },
+    );
+    Ok(())
+}
+
+/// A file on its way to be a version of a module.
+pub(super) struct Upload<'a> {
+    pub tenant: &'a str,
+    pub name: &'a str,
+    pub file: &'a Path,
+    pub limits: Limits,
+    pub on_failure: &'a [(FailureKind, OnFailure)],
+    pub activate: bool,
+}
+
+impl Upload<'_> {
+    /// Uploads the file if the sandbox finds that it can run within the limits.
+    pub async fn send(&self, store: &Store, sandbox: &Sandbox) -> anyhow::Result<(Inspection, Pushed)> {
+        let bytes = std::fs::read(self.file).with_context(|| format!("reading {}", self.file.display()))?;
+        let sandbox = sandbox.clone();
+        let (bytes, verdict) = tokio::task::spawn_blocking(move || {
+            let verdict = sandbox.inspect(&bytes);
+            (bytes, verdict)
+        })
+        .await
+        .context("inspecting the module")?;
+        if let Some(problem) = &verdict.problem {
+            anyhow::bail!("{} cannot run as a job: {problem}", self.file.display());
+        }
+        verdict.check_limits(&self.limits)?;
+        let new = NewVersion {
+            tenant: self.tenant,
+            name: self.name,
+            kind: verdict.kind.context("a module without a problem has a kind")?,
+            bytes: &bytes,
+            limits: self.limits,
+            on_failure: self.on_failure,
+            imports: &verdict.imports,
+            activate: self.activate,
+        };
+        let pushed = store.push_module(&new).await?;
+        Ok((verdict, pushed))
+    }
+}

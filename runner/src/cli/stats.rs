@@ -1,0 +1,31 @@
+//! `leasehold stats`.
+
+use super::{DatabaseArgs, print};
+
+/// Count jobs by tenant, queue and state.
+///
+/// Finished states count the last 24 hours. A growing age of the oldest due job means that workers are down or too few.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    /// Only this tenant
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let stats = args.database.store()?.queue_stats(args.tenant.as_deref()).await?;
+    if args.json {
+        return print::json(&stats);
+    }
+    let age = |seconds: Option<f64>| print::or_dash(seconds.map(|s| format!("{s:.1} s")));
+    print::table(
+        &["tenant", "queue", "state", "count", "oldest due"],
+        stats.into_iter().map(|s| vec![s.tenant, s.queue, s.state, s.count.to_string(), age(s.oldest_due_age_seconds)]),
+    );
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! What any worker does for all of them. Each service is idempotent and needs no leader: two workers may do it at once.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::store::{DEFAULT_RETENTION_DAYS, Store};
+
+/// How often, and how long things are kept.
+#[derive(Debug, Clone)]
+pub struct MaintenanceConfig {
+    /// How often expired leases are looked for. A dead worker's jobs wait for a lease and so long.
+    pub reap_every: Duration,
+    /// Finished jobs and their attempts are dropped, a day at a time, when they are so many days old.
+    pub retention_days: i32,
+}
+
+impl Default for MaintenanceConfig {
+    fn default() -> Self {
+        Self { reap_every: Duration::from_secs(3), retention_days: DEFAULT_RETENTION_DAYS }
+    }
+}
+
+/// How often partitions are made and dropped: much more often than the days they lie ready for.
+const PARTITIONS_EVERY: Duration = Duration::from_secs(3600);
+
+/// Runs until `running` turns false.
+pub async fn run(store: Store, config: MaintenanceConfig, mut running: watch::Receiver<bool>) {
+    let mut partitions_due = Instant::now();
+    loop {
+        let wait = config.reap_every.mul_f64(rand::random_range(0.75..1.25));
+        tokio::select! {
+            () = tokio::time::sleep(wait) => (),
+            _ended = running.wait_for(|running| !running) => return,
+        }
+        reap(&store).await;
+        if Instant::now() >= partitions_due {
+            partitions_due = Instant::now() + PARTITIONS_EVERY;
+            match store.maintain_partitions(config.retention_days).await {
+                Ok(done) => done.iter().for_each(|what| info!("partitions: {what}")),
+                Err(cause) => warn!("{cause:#}"),
+            }
+        }
+    }
+}
+
+/// Reaps until a call finds nothing more.
+async fn reap(store: &Store) {
+    loop {
+        match store.reap().await {
+            Ok(reaped) if reaped.is_empty() => return,
+            Ok(reaped) => {
+                for job in reaped {
+                    info!(job_id = %job.job_id, state = job.state, "reaped: its lease ran out");
+                }
+            }
+            Err(cause) => return warn!("{cause:#}"),
+        }
+    }
+}

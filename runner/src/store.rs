@@ -1,0 +1,158 @@
+//! The database. Only this module has SQL, and its statements are calls of the functions in `migrations/functions/`: a row
+//! changes state nowhere else.
+//!
+//! Statements carry their parameters' types and are never prepared by name, so all of this works through PgBouncer in
+//! transaction mode; only the listener needs a connection of its own.
+
+mod bench;
+mod claim;
+mod connect;
+mod db_instant;
+mod job;
+mod listen;
+mod maintain;
+mod migrate;
+mod module;
+mod settle;
+mod worker;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+pub use claim::{Bounds, Claimed, ClaimedJob};
+pub use connect::Database;
+pub use job::{JobDetails, JobFilter, JobRow, NewJob, QueueStat};
+pub use listen::{Listener, Notice};
+pub use maintain::{DEFAULT_RETENTION_DAYS, Reaped};
+pub use migrate::Migration;
+pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
+pub use settle::{Batch, CRASH_LIMIT, Report};
+pub use worker::{Beat, WorkerId};
+
+/// How long any one statement may take before its connection is given up. Well below a lease, so that a dead connection
+/// costs a retry and not the lease.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the server has to cancel a statement, before its connection is given up.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A pool of connections to one database. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    pool: Pool,
+    database: Database,
+}
+
+type Params<'a> = [(&'a (dyn ToSql + Sync), Type)];
+
+impl Store {
+    /// Opens no connection yet.
+    pub fn new(database: Database, max_connections: usize) -> anyhow::Result<Self> {
+        let manager = Manager::from_config(
+            database.config().clone(),
+            database.tls(),
+            ManagerConfig { recycling_method: RecyclingMethod::Fast },
+        );
+        let pool = Pool::builder(manager)
+            .max_size(max_connections)
+            .runtime(deadpool_postgres::Runtime::Tokio1)
+            .wait_timeout(Some(CALL_TIMEOUT))
+            .create_timeout(Some(CALL_TIMEOUT))
+            .build()
+            .context("setting up the connection pool")?;
+        Ok(Self { pool, database })
+    }
+
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Runs one statement. `doing` names it in errors: "claiming jobs".
+    async fn rows(&self, doing: &'static str, sql: &str, params: &Params<'_>) -> anyhow::Result<Vec<Row>> {
+        self.rows_within(CALL_TIMEOUT, doing, sql, params).await
+    }
+
+    async fn rows_within(
+        &self,
+        limit: Duration,
+        doing: &'static str,
+        sql: &str,
+        params: &Params<'_>,
+    ) -> anyhow::Result<Vec<Row>> {
+        let client = self.client().await.context(doing)?;
+        let answered = {
+            let mut query = pin!(client.query_typed(sql, params));
+            if let Ok(answer) = tokio::time::timeout(limit, query.as_mut()).await {
+                return answer.map_err(|error| explain(error).context(doing));
+            }
+            // The statement may go on behind our back: a claim that gets its lock later would take jobs that nobody runs. So
+            // it is cancelled, and its end waited for; it may even end well in that moment.
+            let cancel = client.cancel_token();
+            let ended = async {
+                let _ = cancel.cancel_query(self.database.tls()).await;
+                query.await
+            };
+            tokio::time::timeout(CANCEL_TIMEOUT, ended).await
+        };
+        match answered {
+            Ok(Ok(rows)) => return Ok(rows),
+            Ok(Err(_cancelled)) => {}
+            // Nobody may queue up behind it.
+            Err(_) => drop(Object::take(client)),
+        }
+        anyhow::bail!("{doing}: no answer from the database within {} s", limit.as_secs())
+    }
+
+    /// A statement that always answers exactly one row.
+    async fn row(&self, doing: &'static str, sql: &str, params: &Params<'_>) -> anyhow::Result<Row> {
+        let mut rows = self.rows(doing, sql, params).await?;
+        rows.pop().filter(|_| rows.is_empty()).with_context(|| format!("{doing}: the database did not answer one row"))
+    }
+
+    async fn client(&self) -> anyhow::Result<Object> {
+        self.pool.get().await.map_err(|error| match error {
+            deadpool_postgres::PoolError::Backend(error) => {
+                explain(error).context(format!("connecting to {}", self.database))
+            }
+            other => anyhow::Error::new(other).context(format!("connecting to {}", self.database)),
+        })
+    }
+}
+
+/// The database's own words first, its hint after them; tokio-postgres's Display hides both.
+pub(crate) fn explain(error: tokio_postgres::Error) -> anyhow::Error {
+    let Some(db) = error.as_db_error() else { return anyhow::Error::new(error) };
+    let mut text = db.message().to_owned();
+    if let Some(detail) = db.detail() {
+        text = format!("{text} ({detail})");
+    }
+    if let Some(hint) = db.hint() {
+        text = format!("{text}; {hint}");
+    }
+    match db.code().code() {
+        "3F000" | "42883" | "42P01" if text.contains("leasehold") => {
+            text = format!("{text}; has this database been set up? run: leasehold migrate");
+        }
+        _ => {}
+    }
+    anyhow::Error::new(error).context(text)
+}
+
+/// Whether trying the same statement again can help: the connection broke, the server restarts, or two transactions met.
+pub fn is_transient(error: &anyhow::Error) -> bool {
+    use tokio_postgres::error::SqlState;
+    let Some(pg) = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>()) else {
+        return true; // no answer at all: the pool, the network, a timeout
+    };
+    let Some(code) = pg.code() else { return true };
+    let class = &code.code()[..2];
+    class == "08"
+        || class == "53"
+        || class == "57"
+        || *code == SqlState::T_R_SERIALIZATION_FAILURE
+        || *code == SqlState::T_R_DEADLOCK_DETECTED
+}

@@ -1,0 +1,39 @@
+//! What any worker does for all: reaps lost jobs, makes and drops partitions.
+
+use tokio_postgres::types::Type;
+
+use super::Store;
+use super::settle::CRASH_LIMIT;
+use crate::job::JobId;
+
+/// How many days of partitions lie ready: a week of nobody running maintenance still settles into the right place.
+const PARTITIONS_AHEAD_DAYS: i32 = 7;
+/// How long finished jobs are kept when nobody says otherwise.
+pub const DEFAULT_RETENTION_DAYS: i32 = 30;
+/// How many expired claims one call reaps: a bounded transaction, repeated while it comes back full.
+const REAP_CLAIMS: i32 = 100;
+
+/// A job that was given back or buried because its lease ran out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reaped {
+    pub job_id: JobId,
+    /// `queued`, `dead` or `cancelled`.
+    pub state: String,
+}
+
+impl Store {
+    /// Gives back the jobs whose lease ran out, by the database's clock. Idempotent.
+    pub async fn reap(&self) -> anyhow::Result<Vec<Reaped>> {
+        let sql = "-- reap\nselect id, state::text from leasehold.reap($1, $2)";
+        let rows = self.rows("reaping", sql, &[(&REAP_CLAIMS, Type::INT4), (&CRASH_LIMIT, Type::INT4)]).await?;
+        Ok(rows.iter().map(|row| Reaped { job_id: JobId(row.get(0)), state: row.get(1) }).collect())
+    }
+
+    /// Makes the coming days' partitions and drops those past their retention. Answers what it did, one line each.
+    pub async fn maintain_partitions(&self, retention_days: i32) -> anyhow::Result<Vec<String>> {
+        let sql = "-- maintain_partitions\nselect leasehold.maintain_partitions($1, $2)";
+        let params = [(&PARTITIONS_AHEAD_DAYS as _, Type::INT4), (&retention_days as _, Type::INT4)];
+        let rows = self.rows("making and dropping partitions", sql, &params).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}

@@ -1,0 +1,143 @@
+//! Brings the schema up to what this binary knows: under a lock, in one transaction, with checksums. An older binary never
+//! touches a newer schema, and a released migration that was edited is refused.
+
+use anyhow::Context as _;
+use sha2::Digest as _;
+
+use super::{Store, explain};
+
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+}
+
+/// One thing that `migrate` did, or would do.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Migration {
+    /// "0001_tables", or "functions, views and roles".
+    pub name: String,
+}
+
+const LEDGER: &str = "
+    create schema if not exists leasehold;
+    create table if not exists leasehold.schema_version (
+        version     int primary key,         -- 0: the functions, views and roles
+        name        text not null,
+        checksum    text not null,
+        applied_at  timestamptz not null default now()
+    );";
+
+impl Store {
+    /// Applies what is missing and answers it; with `dry_run` nothing is changed.
+    pub async fn migrate(&self, dry_run: bool) -> anyhow::Result<Vec<Migration>> {
+        let mut client = self.client().await?;
+        let run = async {
+            let tx = client.transaction().await?;
+            // Two migrators take turns; the second then finds nothing to do.
+            tx.batch_execute("select pg_advisory_xact_lock(7236213), set_config('lock_timeout', '5s', true)").await?;
+            tx.batch_execute("set local check_function_bodies = off; set local client_min_messages = warning").await?;
+            tx.batch_execute(LEDGER).await?;
+            Ok::<_, tokio_postgres::Error>(tx)
+        };
+        let tx = run.await.map_err(explain).context("starting the migration")?;
+        let applied = tx
+            .query_typed("select version, name, checksum from leasehold.schema_version order by version", &[])
+            .await
+            .map_err(explain)?;
+        let applied: Vec<(i32, String, String)> = applied.iter().map(|r| (r.get(0), r.get(1), r.get(2))).collect();
+        check_known(&applied)?;
+
+        let mut done = Vec::new();
+        for (index, (name, text)) in embedded::NUMBERED.iter().enumerate() {
+            let version = i32::try_from(index).expect("a handful of files") + 1;
+            if applied.iter().any(|(known, ..)| *known == version) {
+                continue;
+            }
+            tx.batch_execute(text).await.map_err(explain).with_context(|| format!("applying {name}"))?;
+            record(&tx, version, name, &checksum(&[text])).await?;
+            done.push(Migration { name: (*name).to_owned() });
+        }
+        let current = code_checksum();
+        if !applied.iter().any(|(version, _, checksum)| *version == 0 && *checksum == current) {
+            for (name, text) in embedded::FUNCTIONS.iter().chain(embedded::VIEWS) {
+                tx.batch_execute(text).await.map_err(explain).with_context(|| format!("applying {name}.sql"))?;
+            }
+            record(&tx, 0, "functions, views and roles", &current).await?;
+            done.push(Migration { name: "functions, views and roles".into() });
+        }
+        // Each time, since an administrator may have made the roles only after the first migration asked for them.
+        tx.batch_execute(embedded::ROLES).await.map_err(explain).context("applying roles.sql")?;
+        let end = if dry_run { tx.rollback().await } else { tx.commit().await };
+        end.map_err(explain).context("ending the migration")?;
+        drop(client);
+        if !dry_run {
+            self.maintain_partitions(super::maintain::DEFAULT_RETENTION_DAYS).await?;
+        }
+        Ok(done)
+    }
+
+    /// Refuses a schema that is older than this binary needs. A newer one is fine: its functions keep the older signatures.
+    pub async fn check_schema(&self) -> anyhow::Result<()> {
+        let newest = i32::try_from(embedded::NUMBERED.len()).expect("a handful of files");
+        let rows = self
+            .rows(
+                "reading the schema's version",
+                "select coalesce(max(version), -1) from leasehold.schema_version",
+                &[],
+            )
+            .await?;
+        let found: i32 = rows.first().map_or(-1, |row| row.get(0));
+        if found < newest {
+            anyhow::bail!(
+                "{} has schema version {found}, this leasehold needs {newest}; run: leasehold migrate",
+                self.database
+            );
+        }
+        Ok(())
+    }
+}
+
+fn check_known(applied: &[(i32, String, String)]) -> anyhow::Result<()> {
+    for (version, name, checksum_then) in applied.iter().filter(|(version, ..)| *version > 0) {
+        let index = usize::try_from(version - 1).expect("positive");
+        let Some((own_name, text)) = embedded::NUMBERED.get(index) else {
+            anyhow::bail!(
+                "the database has schema version {version} ({name}), this leasehold knows versions up to {}; use a newer leasehold",
+                embedded::NUMBERED.len()
+            );
+        };
+        if *checksum_then != checksum(&[text]) {
+            anyhow::bail!(
+                "migration {own_name} differs from the one that was applied to this database (checksum {}, applied {}); \
+                 released migrations never change, so this binary or that database is not a released one",
+                checksum(&[text]),
+                checksum_then
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn record(tx: &tokio_postgres::Transaction<'_>, version: i32, name: &str, checksum: &str) -> anyhow::Result<()> {
+    use tokio_postgres::types::Type;
+    let sql = "insert into leasehold.schema_version (version, name, checksum) values ($1, $2, $3)
+               on conflict (version) do update set checksum = excluded.checksum, applied_at = now()";
+    tx.query_typed(sql, &[(&version, Type::INT4), (&name, Type::TEXT), (&checksum, Type::TEXT)])
+        .await
+        .map_err(explain)?;
+    Ok(())
+}
+
+fn code_checksum() -> String {
+    let texts: Vec<_> =
+        embedded::FUNCTIONS.iter().chain(embedded::VIEWS).map(|(_, text)| *text).chain([embedded::ROLES]).collect();
+    checksum(&texts)
+}
+
+fn checksum(texts: &[&str]) -> String {
+    let mut hash = sha2::Sha256::new();
+    for text in texts {
+        hash.update(text.len().to_le_bytes());
+        hash.update(text);
+    }
+    hex::encode(&hash.finalize()[..8])
+}

@@ -1,0 +1,131 @@
+//! One attempt, as a pipeline: look up the module, make it ready, run it under the lease, decide, report. A slot does this for
+//! one job after another.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use tokio::sync::{mpsc, watch};
+use tracing::{error, warn};
+
+use super::claimer::Room;
+use super::{Shared, Stage};
+use crate::job::{Claim, JobId, Lease, Limits};
+use crate::outcome::{Failure, FailureKind, Log, Outcome, Run, Stop, Usage};
+use crate::retry::RetryPolicy;
+use crate::sandbox::{JobInput, LoadError, RunControl};
+use crate::settlement::{HOST_FAULT_DELAY, Settlement, decide};
+use crate::store::{ClaimedJob, Report};
+
+/// A claimed job on its way to a slot.
+pub struct Dispatched {
+    pub job: ClaimedJob,
+    pub control: RunControl,
+    pub lease_expires: Instant,
+}
+
+/// Runs jobs until no more can come.
+pub async fn slot(
+    shared: Arc<Shared>,
+    jobs: async_channel::Receiver<Dispatched>,
+    reports: mpsc::Sender<Report>,
+    room: Arc<Room>,
+    stage: watch::Receiver<Stage>,
+) {
+    while let Ok(dispatched) = jobs.recv().await {
+        let (job_id, lease_no) = (dispatched.job.id, dispatched.job.lease_no);
+        let waiting_for_exit = *stage.borrow() >= Stage::Drain;
+        let attempt = std::panic::AssertUnwindSafe(attempt(&shared, dispatched, waiting_for_exit)).catch_unwind();
+        let report = attempt.await.unwrap_or_else(|_panic| {
+            error!(%job_id, "the worker panicked around a run; the job is given back");
+            let fault = host_fault("the worker panicked around the run".into());
+            let lease = Lease { number: lease_no, expires: Instant::now() };
+            let settlement = Settlement::Release { fault: Some(fault), delay: HOST_FAULT_DELAY };
+            Report { job_id, lease, settlement, usage: Usage::default(), log: Log::default() }
+        });
+        room.leave();
+        shared.counters.finished.fetch_add(1, Relaxed);
+        if reports.send(report).await.is_err() {
+            // Only after a panic of the settler; the lease runs out and the job is reaped.
+            error!(%job_id, "nobody settles any more");
+        }
+    }
+}
+
+async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool) -> Report {
+    let Dispatched { job, control, lease_expires } = dispatched;
+    let (job_id, lease) = (job.id, Lease { number: job.lease_no, expires: lease_expires });
+    let report = |settlement, usage, log| Report { job_id, lease, settlement, usage, log };
+    let unrun = |settlement| report(settlement, Usage::default(), Log::default());
+    if waiting_for_exit {
+        return unrun(Settlement::Release { fault: None, delay: Duration::ZERO });
+    }
+
+    let known = match shared.modules.version(job.tenant, job.module_id, job.version).await {
+        Ok(Some(known)) => known,
+        Ok(None) => {
+            let message = format!("version {} of the module was removed", job.version);
+            return unrun(Settlement::Bury { failure: failure(FailureKind::Link, message) });
+        }
+        Err(cause) => return unrun(release(job_id, &cause)),
+    };
+    let claim = claim(job, &known.version, &known.tenant_name, lease);
+    let run = match shared.modules.prepared(claim.tenant, &claim.module).await {
+        Ok(prepared) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
+        Err(LoadError::Prepare(refused)) => {
+            let outcome = Outcome::Failed(failure(FailureKind::Link, refused.to_string()));
+            Run { outcome, usage: Usage::default(), log: Log::default() }
+        }
+        Err(cause @ (LoadError::Fetch(_) | LoadError::Digest { .. } | LoadError::Abandoned)) => {
+            return unrun(release(job_id, &cause.into()));
+        }
+    };
+    if run.outcome == Outcome::Stopped(Stop::LeaseLost) {
+        warn!(%job_id, lease_no = lease.number, "stopped: the lease is lost or about to run out");
+    }
+    let settlement = decide(&claim, run.outcome, control.cancel_requested(), rand::random());
+    report(settlement, run.usage, run.log)
+}
+
+fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name: &str, lease: Lease) -> Claim {
+    let default = RetryPolicy::default();
+    Claim {
+        tenant: job.tenant,
+        tenant_name: tenant_name.to_owned(),
+        job_id: job.id,
+        queue: job.queue,
+        module: version.clone(),
+        payload: job.payload,
+        attempt: job.attempt.unsigned_abs(),
+        max_attempts: job.max_attempts.unsigned_abs(),
+        retry: RetryPolicy { base: job.backoff.unwrap_or(default.base), ..default },
+        limits: Limits { timeout: job.timeout.unwrap_or(version.limits.timeout), ..version.limits },
+        lease,
+    }
+}
+
+fn input(claim: &Claim) -> JobInput<'_> {
+    JobInput {
+        id: claim.job_id,
+        tenant: &claim.tenant_name,
+        module: &claim.module.name,
+        queue: &claim.queue,
+        attempt: claim.attempt,
+        max_attempts: claim.max_attempts,
+        payload: &claim.payload,
+    }
+}
+
+fn release(job_id: JobId, cause: &anyhow::Error) -> Settlement {
+    warn!(%job_id, "given back: {cause:#}");
+    Settlement::Release { fault: Some(host_fault(format!("{cause:#}"))), delay: HOST_FAULT_DELAY }
+}
+
+fn host_fault(message: String) -> Failure {
+    failure(FailureKind::Host, message)
+}
+
+fn failure(kind: FailureKind, message: String) -> Failure {
+    Failure { kind, message, backtrace: None, delay: None }
+}
