@@ -152,6 +152,14 @@ fn components_that_double_with_each_level_are_refused_before_they_are_laid_out()
 }
 
 #[test]
+fn more_debug_information_than_can_be_read_at_each_trap_is_refused() {
+    let zeros = "\\00".repeat(9 << 20);
+    let module = format!("(module (@custom \".debug_info\" \"{zeros}\") (func (export \"_start\")))");
+    let refused = refusal(&wat::parse_str(module).expect("it parses"));
+    assert_eq!(refused, PrepareError::DebugInfo { found: 9 << 20, limit: 8 << 20 });
+}
+
+#[test]
 fn a_command_is_a_command() {
     let inspection = SANDBOX.inspect(&command(""));
     assert_eq!((inspection.kind, inspection.problem), (Some(ModuleKind::Command), None));
