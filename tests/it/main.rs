@@ -1,10 +1,15 @@
+mod backlog;
 mod cancel;
 mod claim;
 mod drain;
 mod enqueue;
 mod fencing;
+mod kills;
 mod leases;
+mod migrations;
+mod roles;
 mod sandbox;
 mod states;
+mod storable;
 mod traps;
 mod wakeups;

@@ -32,6 +32,16 @@ fn build() -> PathBuf {
         return binary;
     }
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // What the outer cargo says about the test's package would make build scripts of others run again, each time.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "CARGO_PRIMARY_"]
+            .iter()
+            .any(|of| name.starts_with(of))
+        {
+            cargo.env_remove(&*name);
+        }
+    }
     cargo.current_dir(&repository).args(["build", "--quiet", "--package", "leasehold", "--bin", "leasehold"]);
     cargo.arg("--target-dir").arg(profile_dir.parent().expect("target/PROFILE"));
     let profile = profile_dir.file_name().expect("target/PROFILE").to_string_lossy().into_owned();
