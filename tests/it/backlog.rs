@@ -33,7 +33,7 @@ async fn buffers_a_claim(db: &TestDb, bounds: &Bounds, keep_bounds: bool) -> i64
         let (fresh, lease) = (Bounds::default(), std::time::Duration::from_secs(600));
         let claimed = claimer.claim_within(1, lease, if keep_bounds { bounds } else { &fresh }).await;
         assert_eq!(claimed.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id]);
-        db.sql("delete from leasehold.live_jobs where running").await;
+        db.sql(&format!("delete from leasehold.live_jobs where id = {id}")).await;
     }
     // A session's counts reach the statistics when it ends, or when it is asked.
     drop(claimer);

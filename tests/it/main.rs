@@ -1,9 +1,12 @@
 mod backlog;
 mod cancel;
 mod claim;
+mod cli;
 mod drain;
 mod enqueue;
 mod fencing;
+mod history;
+mod jobs;
 mod kills;
 mod leases;
 mod migrations;

@@ -102,3 +102,37 @@ pub async fn run_with_input(url: &str, args: &[&str], input: &[u8]) -> Answer {
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
+
+/// Files for a command to read, gone with this.
+pub struct Files(PathBuf);
+
+impl Files {
+    pub fn new() -> Self {
+        let dir = std::env::temp_dir().join(format!("leasehold-files-{:016x}", rand::random::<u64>()));
+        std::fs::create_dir(&dir).expect("a temporary directory");
+        Self(dir)
+    }
+
+    /// The path of a new file.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, bytes).expect("it is our directory");
+        path
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
