@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use leasehold::job::{JobId, Limits};
-use leasehold::worker::WorkerConfig;
+use leasehold::worker::{Stage, WorkerConfig};
 use leasehold_tests::guests::{LIMITS, core, core_from, nap, nap_of};
 use leasehold_tests::workers::{TestWorker, WorkerProcess, quick};
 use leasehold_tests::{TestDb, Upload};
@@ -114,11 +114,9 @@ impl<'a> Storm<'a> {
             85..88 => {
                 // Told to drain or to stop at once, and started again.
                 let worker = self.worker.take().expect("there is always one");
-                if self.random.random() {
-                    worker.drain().await
-                } else {
-                    worker.stop().await
-                }
+                worker.ask(if self.random.random() { Stage::Drain } else { Stage::Interrupt });
+                // Its first or its last word to the database may have met a killed session.
+                let _ = worker.join().await;
                 self.worker = Some(self.db.worker_with(config()));
             }
             88..90 => {
@@ -173,7 +171,9 @@ impl<'a> Storm<'a> {
 
     async fn with_some_job(&mut self, function: &str) {
         if !self.enqueued.is_empty() {
-            let id = self.enqueued[self.random.random_range(0..self.enqueued.len())];
+            // Mostly one that is still on its way.
+            let recent = if self.random.random_bool(0.8) { self.enqueued.len().min(30) } else { self.enqueued.len() };
+            let id = self.enqueued[self.enqueued.len() - 1 - self.random.random_range(0..recent)];
             self.db.rows(&format!("select leasehold.{function}($1)"), &[&id.0]).await;
         }
     }
@@ -182,11 +182,11 @@ impl<'a> Storm<'a> {
     async fn calm(self) -> BTreeSet<JobId> {
         self.db.sql("select leasehold.activate_module('default', 'echo', 1)").await;
         self.db.wait_until("every job has ended", "not exists (select from leasehold.live_jobs)").await;
-        self.worker.expect("there is always one").drain().await;
+        let worker = self.worker.expect("there is always one");
+        worker.ask(Stage::Drain);
+        let _ = worker.join().await;
         self.steady.drain().await;
-        let mut process = self.process;
-        process.terminate();
-        assert!(process.wait().await.success());
+        drop(self.process);
         let count = self.enqueued.len();
         let enqueued: BTreeSet<JobId> = self.enqueued.into_iter().collect();
         assert_eq!(enqueued.len(), count, "an id was given out twice");
