@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
+use leasehold::job::JobId;
 use leasehold::worker::WorkerConfig;
 use leasehold_tests::TestDb;
 use leasehold_tests::workers::quick;
@@ -75,15 +76,18 @@ async fn whatever_puts_a_job_back_tells_of_it() {
     db.cancel(cancelled).await;
     assert!(db.redrive(cancelled).await);
     db.wait_for(cancelled, "done").await;
-    // Reaped from a worker that died.
+    // Reaped from a worker that died, which had it from the moment it was there.
     let other = db.claimer().await;
-    db.sql("select leasehold.activate_module('default', 'echo', null)").await;
-    let lost = db.enqueue("'echo'").await;
-    db.sql("update leasehold.modules set active_version = 1").await;
-    let claimed = other.claim(1).await;
-    if claimed.first().map(|job| job.id) == Some(lost) {
-        db.expire_lease(lost).await;
-    }
+    db.sql(&format!(
+        "begin;
+         select leasehold.enqueue('echo');
+         select leasehold.claim({}, '{{default}}', 1, 1000, 600000, '{{}}', '{{}}', '{{}}', '{{}}');
+         commit",
+        other.id.0
+    ))
+    .await;
+    let lost = JobId(db.value("select id from leasehold.live_jobs where running").await);
+    db.expire_lease(lost).await;
     db.wait_for(lost, "done").await;
     // Held by a module that was switched off; the look below the bounds comes some seconds later.
     db.sql("select leasehold.activate_module('default', 'echo', null)").await;

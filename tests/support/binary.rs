@@ -32,6 +32,16 @@ fn build() -> PathBuf {
         return binary;
     }
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // What the outer cargo says about the test's package would make build scripts of others run again, each time.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "CARGO_PRIMARY_"]
+            .iter()
+            .any(|of| name.starts_with(of))
+        {
+            cargo.env_remove(&*name);
+        }
+    }
     cargo.current_dir(&repository).args(["build", "--quiet", "--package", "leasehold", "--bin", "leasehold"]);
     cargo.arg("--target-dir").arg(profile_dir.parent().expect("target/PROFILE"));
     let profile = profile_dir.file_name().expect("target/PROFILE").to_string_lossy().into_owned();
@@ -90,5 +100,39 @@ pub async fn run_with_input(url: &str, args: &[&str], input: &[u8]) -> Answer {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Files for a command to read, gone with this.
+pub struct Files(PathBuf);
+
+impl Files {
+    pub fn new() -> Self {
+        let dir = std::env::temp_dir().join(format!("leasehold-files-{:016x}", rand::random::<u64>()));
+        std::fs::create_dir(&dir).expect("a temporary directory");
+        Self(dir)
+    }
+
+    /// The path of a new file.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, bytes).expect("it is our directory");
+        path
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

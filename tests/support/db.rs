@@ -96,6 +96,11 @@ impl TestDb {
     pub async fn crash_server(&mut self) {
         let cluster = self.cluster();
         tokio::task::spawn_blocking(move || cluster.crash_and_start()).await.expect("the server starts again");
+        self.reconnect().await;
+    }
+
+    /// New sessions, after the server was away.
+    pub async fn reconnect(&mut self) {
         self.client = connect(&self.url).await;
         self.store = store(&self.url);
     }
@@ -336,7 +341,7 @@ fn with_database(url: &str, name: &str) -> String {
 }
 
 /// The same database, another user with the password "secret".
-fn as_user(url: &str, user: &str) -> String {
+pub fn as_user(url: &str, user: &str) -> String {
     let (scheme, rest) = url.split_once("://").expect("a URL");
     let host_at = rest.split('/').next().and_then(|host| host.rfind('@')).map_or(0, |at| at + 1);
     format!("{scheme}://{user}:secret@{}", &rest[host_at..])

@@ -146,7 +146,7 @@ fn show(details: &JobDetails) {
     add("error", job.error.clone());
     add("usage", job.usage.as_ref().map(ToString::to_string));
     for (name, value) in lines {
-        println!("{name:<13} {value}");
+        print::line(&format!("{name:<13} {value}"));
     }
     for attempt in &details.attempts {
         let failure = attempt.failure_kind.as_deref().map(|kind| format!(" ({kind})")).unwrap_or_default();
@@ -156,7 +156,7 @@ fn show(details: &JobDetails) {
         );
         for text in [&attempt.message, &attempt.backtrace, &attempt.log].into_iter().flatten() {
             for line in text.lines() {
-                println!("  {line}");
+                print::line(&format!("  {line}"));
             }
         }
         if attempt.log_dropped_bytes > 0 {

@@ -3,10 +3,17 @@
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
+use crate::outcome::clean_text;
+
 /// One JSON value, indented.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     println!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
+}
+
+/// A line of text. Guests wrote parts of what is shown, so nothing that a terminal would obey is left in it.
+pub fn line(text: &str) {
+    println!("{}", clean_text(text.as_bytes()));
 }
 
 /// A table without frames, so that `grep` and `awk` can read it too.
@@ -16,7 +23,7 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     for row in rows {
         table.add_row(row);
     }
-    println!("{}", table.trim_fmt());
+    line(&table.trim_fmt());
 }
 
 /// An absent value.
