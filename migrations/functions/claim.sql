@@ -8,8 +8,8 @@
 -- for its bounds and its next sleep:
 --   claim_id      the lease to heartbeat; null when nothing was claimed
 --   lane_*        how far each lane was seen in this claim: due jobs before it were taken or are somebody else's
---   seen_at, snapshot_xmin, snapshot_xmax   a clock reading, the edges of a snapshot taken just after it: every
---                 transaction numbered below xmin has ended, every one from xmax on enqueues at a later clock than seen_at
+--   seen_at, snapshot_xmin, snapshot_xmax   a clock reading and two numbers of transactions read just after it: every one
+--                 below xmin has ended, every one from xmax on enqueues at a later clock than seen_at
 --   next_due_ms   milliseconds until the next job of these queues is due, when that is within a minute
 create or replace function leasehold.claim(
     p_worker_id bigint, p_queues text[], p_limit int, p_bytes bigint, p_lease_ms int,
@@ -45,7 +45,9 @@ begin
     v_snapshot := pg_current_snapshot();
     seen_at := v_now;
     snapshot_xmin := pg_snapshot_xmin(v_snapshot)::text::bigint;
-    snapshot_xmax := pg_snapshot_xmax(v_snapshot)::text::bigint;
+    -- The next number to be given. Not the snapshot's own xmax: that follows the newest transaction that has ended, and one
+    -- that is open may be newer and have read its clock before us. age() counts from the next number.
+    snapshot_xmax := snapshot_xmin + age(pg_snapshot_xmin(v_snapshot)::xid);
     select array_agg(m.module_id) into v_inactive from leasehold.modules m where m.active_version is null;
     lane_queues := '{}'; lane_priorities := '{}'; lane_run_ats := '{}'; lane_ids := '{}';
 
