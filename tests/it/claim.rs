@@ -136,6 +136,22 @@ async fn a_transaction_that_commits_late_is_not_passed_over() {
 }
 
 #[tokio::test]
+async fn nor_is_one_that_commits_late_and_is_the_newest_of_all() {
+    let db = with_module().await;
+    let claimer = db.claimer().await;
+    assert!(claimer.claim(10).await.is_empty());
+    let mut slow = db.connect().await;
+    let open = slow.transaction().await.expect("a transaction");
+    let late: i64 = open.query_one("select leasehold.enqueue('echo')", &[]).await.expect("it is taken").get(0);
+    // Nothing else is written meanwhile, so no snapshot's upper edge lies beyond the open one.
+    for _ in 0..3 {
+        assert!(claimer.claim(10).await.is_empty());
+    }
+    open.commit().await.expect("it commits");
+    assert_eq!(claimer.claim_ids(10).await, [JobId(late)], "by the very next claim");
+}
+
+#[tokio::test]
 async fn a_late_commit_of_another_statement_is_not_passed_over_either() {
     let db = with_module().await;
     let claimer = db.claimer().await;
