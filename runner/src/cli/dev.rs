@@ -57,6 +57,11 @@ pub struct ClusterArgs {
 }
 
 impl ClusterArgs {
+    /// Whether a URL is the one that this folder's own server told the user to set.
+    fn wrote(&self, url: &str) -> bool {
+        std::fs::read_to_string(self.dir.join("env")).is_ok_and(|env| env.contains(url))
+    }
+
     /// A server that ends with this process, however that ends.
     pub async fn start(&self) -> anyhow::Result<Cluster> {
         let options = cluster::Options {
@@ -72,7 +77,8 @@ impl ClusterArgs {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let stage = worker::stage_by_signals()?;
     let jobs = jobs_folder(args.jobs.as_deref())?;
-    if let Some(url) = &args.database_url {
+    if let Some(url) = args.database_url.as_ref().filter(|url| !args.cluster.wrote(url)) {
+        println!("Using the database of DATABASE_URL; no server is started.");
         return serve(&args.options, url, None, jobs, stage).await;
     }
     let mut cluster = args.cluster.start().await?;
