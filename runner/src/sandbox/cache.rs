@@ -28,7 +28,7 @@ pub enum LoadError {
     #[error("fetching the module's bytes: {0:#}")]
     Fetch(anyhow::Error),
     /// The bytes are not those that were asked for.
-    #[error("the module's bytes have the digest {found}, not {wanted}")]
+    #[error("the module's bytes have the digest {found}, not {wanted}; upload it again")]
     Digest { wanted: Digest, found: Digest },
     /// The bytes cannot be run, now or later; except for `PrepareError::Host`, which may pass.
     #[error(transparent)]
