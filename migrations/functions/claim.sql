@@ -11,6 +11,8 @@
 --   seen_at, oldest_xid, next_xid   a clock reading and, read just after it, the oldest transaction still open and the next
 --                 one to be numbered: every one from next_xid on enqueues at a later clock than seen_at
 --   next_due_ms   milliseconds until the next job of these queues is due, when that is within a minute
+-- A claim waits for the disk, where the session does: one that a crash of the server took back would leave its worker with a
+-- lease number that is then given out again, and two workers with one fencing token.
 create or replace function leasehold.claim(
     p_worker_id bigint, p_queues text[], p_limit int, p_bytes bigint, p_lease_ms int,
     p_lane_queues text[], p_lane_priorities int[], p_lane_run_ats timestamptz[], p_lane_ids bigint[]
@@ -39,8 +41,6 @@ declare
     v_taken int;
     v_due timestamptz;
 begin
-    -- Losing a claim in a crash of the server costs nothing: the job is queued again. So nobody waits for the disk here.
-    perform set_config('synchronous_commit', 'off', true);
     v_now := clock_timestamp();
     v_snapshot := pg_current_snapshot();
     seen_at := v_now;

@@ -398,21 +398,6 @@ async fn a_claim_that_gives_up_waiting_takes_no_jobs_with_it() {
 }
 
 #[tokio::test]
-async fn the_newest_transaction_is_not_passed_over_while_nothing_else_goes_on() {
-    let db = with_module().await;
-    let claimer = db.claimer().await;
-    let mut slow = db.connect().await;
-    let open = slow.transaction().await.expect("a transaction");
-    let id: i64 = open.query_one("select leasehold.enqueue('echo')", &[]).await.expect("it is taken").get(0);
-    // No other transaction gets a number, so a snapshot's upper edge stays at this very one.
-    for _ in 0..3 {
-        assert!(claimer.claim(10).await.is_empty());
-    }
-    open.commit().await.expect("it commits");
-    assert_eq!(claimer.claim_ids(10).await, [JobId(id)], "by the very next claim");
-}
-
-#[tokio::test]
 async fn no_job_of_many_clients_is_passed_over_by_a_claimer_that_keeps_up() {
     const CLIENTS: usize = 4;
     const JOBS: usize = 100;
