@@ -6,7 +6,7 @@ create or replace function leasehold.fail(
     p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
 ) returns table (id bigint, state leasehold.job_state)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '100ms'
 as $$
 begin
     return query

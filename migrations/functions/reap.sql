@@ -1,26 +1,29 @@
 -- running -> queued or dead, for the jobs of claims whose lease ran out: their worker died, or lost the database for longer
 -- than a lease. The attempt stays counted, and a crash count of its own buries a job that keeps ending its workers. A job
 -- that was asked to cancel is cancelled. Idempotent; any number of workers may call it at once. Answers the jobs that moved.
--- A job that cannot be moved does not hold up the others: it stays as it is, with a warning, and is tried again in a minute.
+-- A job that cannot be moved does not hold up the others: it stays as it is, with a warning, and is tried again in a minute;
+-- one whose row somebody holds, without a warning and in a second.
 create or replace function leasehold.reap(p_limit int, p_crash_limit int)
 returns table (id bigint, state leasehold.job_state)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
     v_claim record;
+    v_run record;
     v_job record;
     v_message text;
-    v_stuck boolean;
+    v_stuck interval;
 begin
     for v_claim in
         select c.* from leasehold.claims c where c.locked_until < clock_timestamp() order by c.claim_id limit p_limit for update skip locked
     loop
-        v_stuck := false;
-        for v_job in
-            select j.* from unnest(v_claim.job_ids, v_claim.lease_nos) r(id, lease_no)
-              join leasehold.live_jobs j on j.id = r.id and j.lease_no = r.lease_no and j.running and j.claim_id = v_claim.claim_id
-               for update of j
-        loop
+        v_stuck := null;
+        for v_run in select r.id, r.lease_no from unnest(v_claim.job_ids, v_claim.lease_nos) r(id, lease_no) loop
             begin
+                -- Nowait: a producer's open transaction that cancelled the job holds its row.
+                select j.* into v_job from leasehold.live_jobs j
+                 where j.id = v_run.id and j.lease_no = v_run.lease_no and j.running and j.claim_id = v_claim.claim_id
+                   for update nowait;
+                continue when not found;
                 v_message := format('the lease ran out %s s ago: worker %s died or lost the database in the middle of the run',
                                     round(extract(epoch from clock_timestamp() - v_claim.locked_until), 1), v_claim.worker_id);
                 id := v_job.id;
@@ -48,13 +51,16 @@ begin
                     state := 'queued';
                 end if;
                 return next;
-            exception when others then
-                raise warning 'job % cannot be reaped: %', v_job.id, sqlerrm;
-                v_stuck := true;
+            exception
+                when lock_not_available then
+                    v_stuck := coalesce(v_stuck, interval '1 second');
+                when others then
+                    raise warning 'job % cannot be reaped: %', v_run.id, sqlerrm;
+                    v_stuck := interval '1 minute';
             end;
         end loop;
-        if v_stuck then
-            update leasehold.claims c set locked_until = clock_timestamp() + interval '1 minute' where c.claim_id = v_claim.claim_id;
+        if v_stuck is not null then
+            update leasehold.claims c set locked_until = clock_timestamp() + v_stuck where c.claim_id = v_claim.claim_id;
         else
             delete from leasehold.claims c where c.claim_id = v_claim.claim_id;
         end if;

@@ -154,13 +154,22 @@ pub(crate) fn explain(error: tokio_postgres::Error) -> anyhow::Error {
 
 /// Whether trying the same statement again can help: the connection broke, the server restarts, or two transactions met.
 pub fn is_transient(error: &anyhow::Error) -> bool {
-    let Some(refused) = error.chain().find_map(|cause| cause.downcast_ref::<Refused>()) else {
+    let Some(code) = code(error) else {
         return true; // no answer at all: the pool, the network, a timeout
     };
-    let class = &refused.code.code()[..2];
+    let class = &code.code()[..2];
     class == "08"
         || class == "53"
         || class == "57"
-        || refused.code == SqlState::T_R_SERIALIZATION_FAILURE
-        || refused.code == SqlState::T_R_DEADLOCK_DETECTED
+        || *code == SqlState::T_R_SERIALIZATION_FAILURE
+        || *code == SqlState::T_R_DEADLOCK_DETECTED
+}
+
+/// Whether a statement that does not wait long for a lock met one.
+pub fn is_locked(error: &anyhow::Error) -> bool {
+    code(error).is_some_and(|code| *code == SqlState::LOCK_NOT_AVAILABLE)
+}
+
+fn code(error: &anyhow::Error) -> Option<&SqlState> {
+    error.chain().find_map(|cause| cause.downcast_ref::<Refused>()).map(|refused| &refused.code)
 }

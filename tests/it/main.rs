@@ -12,6 +12,7 @@ mod leases;
 mod migrations;
 mod roles;
 mod sandbox;
+mod sql_attacks;
 mod states;
 mod storable;
 mod traps;

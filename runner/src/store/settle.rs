@@ -59,6 +59,12 @@ impl Batch {
         batches
     }
 
+    /// Those that pass and those that do not.
+    pub fn partition(self, passes: impl Fn(&Report) -> bool) -> [Self; 2] {
+        let (passing, others) = self.reports.into_iter().partition(passes);
+        [passing, others].map(|reports| Self { kind: self.kind, reports })
+    }
+
     /// Two halves; the first is never empty.
     pub fn halve(mut self) -> [Self; 2] {
         let second = self.reports.split_off(self.reports.len().div_ceil(2));
@@ -73,6 +79,14 @@ impl Store {
         let answer =
             |report: &Report| if settled.contains(&report.job_id.0) { Settled::Yes } else { Settled::LeaseLost };
         Ok(batch.reports.iter().map(answer).collect())
+    }
+
+    /// Those of the jobs whose rows nobody holds.
+    pub async fn free_of_locks(&self, jobs: impl Iterator<Item = JobId>) -> anyhow::Result<HashSet<JobId>> {
+        let ids: Vec<i64> = jobs.map(|job| job.0).collect();
+        let sql = "-- free_of_locks\nselect leasehold.free_of_locks($1)";
+        let rows = self.rows("looking for locked jobs", sql, &[(&ids, Type::INT8_ARRAY)]).await?;
+        Ok(rows.iter().map(|row| JobId(row.get(0))).collect())
     }
 
     async fn settle_kind(&self, worker: WorkerId, kind: Kind, batch: &[Report]) -> anyhow::Result<Vec<i64>> {
