@@ -104,6 +104,8 @@ create table leasehold.live_jobs (
     constraint live_jobs_attempts_were_claims check (attempt <= lease_no),
     constraint live_jobs_cancel_requested_only_while_running check (running or not cancel_requested),
     constraint live_jobs_versioned_when_running_or_pinned check ((version is not null) = (running or version_pinned)),
+    -- Half of what one claim brings: a worker holds the payloads of all jobs that it has claimed.
+    constraint live_jobs_payload_fits_into_a_claim check (octet_length(payload) <= 16777216),
     constraint live_jobs_priority_in_range check (priority between -100 and 100),
     constraint live_jobs_queue_is_1_to_63_plain_characters check (queue ~ '^[a-z0-9][a-z0-9_.-]{0,62}$')
 ) with (

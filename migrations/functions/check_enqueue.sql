@@ -10,10 +10,10 @@ begin
       from leasehold.tenants t left join leasehold.modules m on m.tenant_id = t.tenant_id and m.name = p_module
      where t.name = p_tenant;
     if tenant_id is null then
-        raise exception 'no tenant is named %', coalesce(quote_literal(p_tenant), 'null')
+        raise exception 'no tenant is named %', coalesce(quote_literal(left(p_tenant, 80)), 'null')
             using errcode = 'LH001', hint = 'create it with: leasehold tenant create NAME';
     elsif module_id is null then
-        raise exception 'tenant % has no module named %', quote_literal(p_tenant), coalesce(quote_literal(p_module), 'null')
+        raise exception 'tenant % has no module named %', quote_literal(p_tenant), coalesce(quote_literal(left(p_module, 80)), 'null')
             using errcode = 'LH002', hint = 'upload it with: leasehold module push NAME FILE --tenant TENANT';
     elsif p_version is not null and not exists (
         select from leasehold.module_versions v where v.module_id = check_enqueue.module_id and v.version = p_version) then

@@ -18,6 +18,9 @@ begin
     v_job := leasehold.check_enqueue(p_module, p_tenant, p_queue, p_priority, p_max_attempts, p_timeout, p_backoff, p_version);
     if p_payload is null then
         raise exception 'payload is null' using errcode = 'LH003', hint = 'leave the argument out for an empty JSON object';
+    elsif octet_length(p_payload) > 16777216 then  -- live_jobs_payload_fits_into_a_claim, in words
+        raise exception 'payload of % bytes exceeds the limit of 16777216 bytes', octet_length(p_payload)
+            using errcode = 'LH003', hint = 'store it elsewhere and pass where';
     end if;
     -- The transaction's id comes before its clock reading: whoever sees in a snapshot that all older transactions have
     -- ended knows that no job with an earlier run_at can still appear (see claim).

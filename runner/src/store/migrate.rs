@@ -26,15 +26,18 @@ const LEDGER: &str = "
         applied_at  timestamptz not null default now()
     );";
 
+/// A migration takes seconds, so who holds the lock for longer is no migrator.
+const TAKE_TURNS: &str = "set local lock_timeout = '60s'; select pg_advisory_xact_lock(7236213)";
+
 impl Store {
     /// Applies what is missing and answers it; with `dry_run` nothing is changed.
     pub async fn migrate(&self, dry_run: bool) -> anyhow::Result<Vec<Migration>> {
         let mut client = self.client().await?;
         let run = async {
             let tx = client.transaction().await?;
-            // Two migrators take turns; the second then finds nothing to do.
-            tx.batch_execute("select pg_advisory_xact_lock(7236213), set_config('lock_timeout', '5s', true)").await?;
-            tx.batch_execute("set local check_function_bodies = off; set local client_min_messages = warning").await?;
+            // Two migrators take turns; the second then finds nothing to do. Whoever may connect can take this lock too.
+            tx.batch_execute(TAKE_TURNS).await?;
+            tx.batch_execute("set local lock_timeout = '5s'; set local check_function_bodies = off; set local client_min_messages = warning").await?;
             tx.batch_execute(LEDGER).await?;
             Ok::<_, tokio_postgres::Error>(tx)
         };
