@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+/// Relative to this package. An absolute path would stay in the build's output, and a copy of the checkout together with its
+/// target directory would go on embedding the original's migrations.
+const MIGRATIONS: &str = "../migrations";
+
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations");
-    println!("cargo::rerun-if-changed={}", root.display());
+    // Cargo runs this in the package's folder.
+    let root = Path::new(MIGRATIONS);
+    println!("cargo::rerun-if-changed={MIGRATIONS}");
     let mut text = String::new();
     for (name, folder) in [("NUMBERED", "."), ("FUNCTIONS", "functions"), ("VIEWS", "views")] {
-        let folder = root.join(folder);
-        println!("cargo::rerun-if-changed={}", folder.display());
-        let mut files: Vec<PathBuf> = fs::read_dir(&folder)
+        let mut files: Vec<PathBuf> = fs::read_dir(root.join(folder))
             .expect("migrations/ lies beside the runner")
             .map(|entry| entry.expect("readable folder").path())
             .filter(|path| path.extension().is_some_and(|end| end == "sql"))
@@ -22,12 +25,15 @@ fn main() {
         text += &format!("pub(super) const {name}: &[(&str, &str)] = &[\n");
         for file in files {
             let stem = file.file_stem().expect("has an ending").to_string_lossy();
-            text += &format!("    ({stem:?}, include_str!({:?})),\n", file.canonicalize().expect("exists").display());
+            text += &format!("    ({stem:?}, {}),\n", include(&file));
         }
         text += "];\n";
     }
-    let roles = root.join("roles.sql").canonicalize().expect("roles.sql exists");
-    text += &format!("pub(super) const ROLES: &str = include_str!({:?});\n", roles.display());
+    text += &format!("pub(super) const ROLES: &str = {};\n", include(&root.join("roles.sql")));
     let out = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("migrations.rs");
     fs::write(out, text).expect("OUT_DIR is writable");
+}
+
+fn include(file: &Path) -> String {
+    format!("include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {:?}))", format!("/{}", file.display()))
 }

@@ -95,10 +95,16 @@ async fn play(args: &Args) -> anyhow::Result<bool> {
 
     upload(&store, &args.jobs).await?;
     let mut stage = Stage { session: Session::connect(&url, DATABASE).await?, url, output, rows: Vec::new() };
-    let workers = start_workers(&stage).await?;
-    jobs(&mut stage, &args.jobs).await?;
-    killed_worker(&mut stage).await?;
-    article::run(&mut stage, &workers).await?;
+    let mut workers = start_workers(&stage).await?;
+    let shown = async {
+        jobs(&mut stage, &args.jobs).await?;
+        killed_worker(&mut stage).await?;
+        article::run(&mut stage, WORKERS).await
+    };
+    tokio::select! {
+        shown = shown => shown?,
+        error = workers::any_ended(&mut workers) => return Err(error),
+    }
 
     let step = Step::start("Stop");
     for worker in workers {

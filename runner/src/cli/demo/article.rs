@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::check::Row;
-use super::workers::Worker;
 use super::{PATIENCE, SLOTS, Stage, Step};
 
 const JOBS: u64 = 1_000;
@@ -34,9 +33,9 @@ struct Account {
 
 const RIGHT: Account = Account { done: JOBS, run_more_than_once: 1, failures: 2 };
 
-pub async fn run(stage: &mut Stage, workers: &[Worker]) -> anyhow::Result<()> {
+pub async fn run(stage: &mut Stage, workers: usize) -> anyhow::Result<()> {
     let step = Step::start("1,000 jobs of 2 ms, of which number 7 fails twice");
-    warm_up(stage, workers.len()).await?;
+    warm_up(stage, workers).await?;
     let sql = format!(
         "select leasehold.enqueue_many('pause', array(\n    \
             select case when n = 7 then '{{\"ms\": 2, \"fails\": 2, \"after_ms\": 50}}' else '{{\"ms\": 2}}' end::jsonb\n      \
@@ -53,7 +52,7 @@ pub async fn run(stage: &mut Stage, workers: &[Worker]) -> anyhow::Result<()> {
 
     let times: Vec<_> = rounds.iter().map(|round| format!("{:.0}", round.ms)).collect();
     let times = times.join(", ");
-    let slots = workers.len() * SLOTS;
+    let slots = workers * SLOTS;
     println!(
         "  {ROUNDS} rounds on {slots} slots took {times} ms; the article's program took {ARTICLE}, and nothing could"
     );

@@ -1,7 +1,7 @@
 //! Worker processes: this very program as `leasehold worker`, as many times as the demo wants.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 pub struct Worker {
     child: Child,
     number: usize,
+    log: PathBuf,
     pub pid: u32,
 }
 
@@ -35,7 +36,7 @@ impl Worker {
         end_with_this_thread(&mut command);
         let child = command.spawn().context("starting a worker")?;
         let pid = child.id().context("a worker that was just started has a number")?;
-        Ok(Self { child, number, pid })
+        Ok(Self { child, number, log: path, pid })
     }
 
     /// Until the worker has told the database that it is there.
@@ -43,13 +44,27 @@ impl Worker {
         let started = Instant::now();
         let sql = format!("select 1 from leasehold.workers where pid = {}", self.pid);
         while session.rows(&sql).await?.is_empty() {
-            if let Some(status) = self.child.try_wait().context("looking at a worker")? {
-                anyhow::bail!("worker {} ended at once ({status}); see worker-{}.log", self.number, self.number);
+            if self.child.try_wait().context("looking at a worker")?.is_some() {
+                return Err(self.ended().await);
             }
             anyhow::ensure!(started.elapsed() < PATIENCE, "worker {} did not start", self.number);
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(())
+    }
+
+    async fn ended(&mut self) -> anyhow::Error {
+        let status = match self.child.wait().await {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let last = log.lines().last().unwrap_or("nothing").to_owned();
+        anyhow::anyhow!(
+            "worker {} ended by itself ({status}); its log {} ends with: {last}",
+            self.number,
+            self.log.display()
+        )
     }
 
     pub async fn kill(mut self) -> anyhow::Result<()> {
@@ -68,6 +83,12 @@ impl Worker {
         anyhow::ensure!(status.success(), "worker {} drained and ended with {status}", self.number);
         Ok(())
     }
+}
+
+/// Answers when one of them ends that nobody has asked to.
+pub async fn any_ended(workers: &mut [Worker]) -> anyhow::Error {
+    let ends = workers.iter_mut().map(|worker| Box::pin(worker.ended()));
+    futures_util::future::select_all(ends).await.0
 }
 
 /// However the demo ends, no worker stays behind. It is started from the main thread, which ends last.
