@@ -228,7 +228,8 @@ async fn all_stragglers_of_all_lanes_are_found() {
             found.extend(bite);
         }
     }
-    (found.sort(), wanted.sort());
+    found.sort();
+    wanted.sort();
     assert_eq!(found, wanted);
 }
 

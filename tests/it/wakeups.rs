@@ -183,7 +183,7 @@ async fn nobody_is_told_when_nobody_sleeps_and_once_a_statement_when_somebody_do
     db.store().sleep(sleeper.id, &["default".into()], minute).await.expect("it may sleep");
     db.enqueue_many("echo", 1000).await;
     let wake = ("leasehold_wake".to_owned(), "default".to_owned());
-    assert_eq!(heard(&db, &mut ear).await, [wake.clone()]);
+    assert_eq!(heard(&db, &mut ear).await, std::slice::from_ref(&wake));
     db.sql("begin; select leasehold.enqueue('echo') from generate_series(1, 100); commit").await;
     assert_eq!(heard(&db, &mut ear).await, [wake], "equal notices of one transaction are one");
     db.enqueue("'echo', queue => 'another'").await;

@@ -4,7 +4,7 @@
 //! cluster. Test databases carry the id of their run, and a run holds a session of that name for as long as it lives: so
 //! what a killed run left behind is told from what is in use, and the next run drops it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -327,7 +327,7 @@ fn migrations_hash() -> String {
     hex::encode(&hash.finalize()[..6])
 }
 
-fn is_sql(path: &PathBuf) -> bool {
+fn is_sql(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "sql")
 }
 
