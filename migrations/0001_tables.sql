@@ -192,7 +192,7 @@ create table leasehold.attempts (
     failure_kind       text,
     message            text,
     backtrace          text,
-    log                bytea,                   -- a guest wrote it: any bytes
+    log                text,                    -- what the guest wrote, made storable by the worker
     log_dropped_bytes  bigint not null default 0,
     fuel               bigint,
     wall_us            bigint,

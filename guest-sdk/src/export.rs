@@ -66,6 +66,12 @@ mod wasm {
     /// A panic ends in a bare `unreachable`. Its message goes into the log instead of to stderr, which some targets
     /// do not have, so that the failure shows it.
     fn log_panics() {
-        std::panic::set_hook(Box::new(|panic| log::write(Level::Error, format_args!("{panic}"))));
+        std::panic::set_hook(Box::new(|panic| {
+            let message = panic.payload_as_str().unwrap_or("no message");
+            match panic.location() {
+                Some(place) => log::write(Level::Error, format_args!("panicked at {place}: {message}")),
+                None => log::write(Level::Error, format_args!("panicked: {message}")),
+            }
+        }));
     }
 }

@@ -57,8 +57,8 @@
 //! opt-level = "s"
 //! lto = true
 //! codegen-units = 1
-//! strip = true
 //! panic = "abort"
+//! strip = "debuginfo" # keeps the names that a failure's backtrace shows; `true` saves a tenth of the size
 //! ```
 //!
 //! Build it, run it on the spot in the worker's own sandbox (no database needed), and upload it:

@@ -96,7 +96,8 @@ impl fmt::Debug for Raw {
 
 /// What a job may take: any type that `serde` reads, from JSON, or [`Raw`].
 ///
-/// An empty payload reads as JSON's `null`, so that a job which takes `()` or an `Option` needs none.
+/// An empty payload reads as JSON's `null`, for a job which takes `()` or an `Option`. Whoever enqueues without naming a
+/// payload sends `{}`, which suits a struct whose fields all have defaults.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the input of a job",
     note = "derive `serde::Deserialize` for it, without borrowed fields, or take `Raw` for the payload's bytes"

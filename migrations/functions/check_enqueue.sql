@@ -19,17 +19,23 @@ begin
         select from leasehold.module_versions v where v.module_id = check_enqueue.module_id and v.version = p_version) then
         raise exception 'module % of tenant % has no version %', quote_literal(p_module), quote_literal(p_tenant), p_version
             using errcode = 'LH002', hint = 'list its versions with: leasehold module show NAME';
-    elsif p_queue is null or p_queue !~ '^[a-z0-9][a-z0-9_.-]{0,62}$' then
-        raise exception 'queue name % is not 1 to 63 characters of a-z, 0-9, "_", "." and "-"', coalesce(quote_literal(left(p_queue, 80)), 'null')
-            using errcode = 'LH003';
     elsif p_priority is null or p_priority not between -100 and 100 then
         raise exception 'priority % is outside -100 to 100', p_priority using errcode = 'LH003';
     elsif p_max_attempts is null or p_max_attempts not between 1 and 1000 then
         raise exception 'max_attempts % is outside 1 to 1000', p_max_attempts using errcode = 'LH003';
     end if;
-    timeout_ms := leasehold.milliseconds('timeout', p_timeout, 1);
-    backoff_ms := leasehold.milliseconds('backoff', p_backoff, 0);
+    if p_timeout is not null then
+        timeout_ms := leasehold.milliseconds('timeout', p_timeout, 1);
+    end if;
+    if p_backoff is not null then
+        backoff_ms := leasehold.milliseconds('backoff', p_backoff, 0);
+    end if;
+    -- The name of a queue that has a lane was found good when its first job came.
     if not exists (select from leasehold.lanes l where l.queue = p_queue and l.priority = p_priority::smallint) then
+        if p_queue is null or p_queue !~ '^[a-z0-9][a-z0-9_.-]{0,62}$' then
+            raise exception 'queue name % is not 1 to 63 characters of a-z, 0-9, "_", "." and "-"', coalesce(quote_literal(left(p_queue, 80)), 'null')
+                using errcode = 'LH003';
+        end if;
         insert into leasehold.lanes values (p_queue, p_priority);
     end if;
 end $$;

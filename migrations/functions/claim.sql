@@ -8,8 +8,8 @@
 -- for its bounds and its next sleep:
 --   claim_id      the lease to heartbeat; null when nothing was claimed
 --   lane_*        how far each lane was seen in this claim: due jobs before it were taken or are somebody else's
---   seen_at, snapshot_xmin, snapshot_xmax   a clock reading, the edges of a snapshot taken just after it: every
---                 transaction numbered below xmin has ended, every one from xmax on enqueues at a later clock than seen_at
+--   seen_at, oldest_xid, next_xid   a clock reading and, read just after it, the oldest transaction still open and the next
+--                 one to be numbered: every one from next_xid on enqueues at a later clock than seen_at
 --   next_due_ms   milliseconds until the next job of these queues is due, when that is within a minute
 create or replace function leasehold.claim(
     p_worker_id bigint, p_queues text[], p_limit int, p_bytes bigint, p_lease_ms int,
@@ -18,7 +18,7 @@ create or replace function leasehold.claim(
     id bigint, tenant_id int, module_id int, version int, queue text, attempt int, max_attempts int, lease_no int,
     timeout_ms int, backoff_ms int, payload bytea,
     claim_id bigint, lane_queues text[], lane_priorities int[], lane_run_ats timestamptz[], lane_ids bigint[],
-    seen_at timestamptz, snapshot_xmin bigint, snapshot_xmax bigint, next_due_ms bigint
+    seen_at timestamptz, oldest_xid bigint, next_xid bigint, next_due_ms bigint
 )
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -44,8 +44,10 @@ begin
     v_now := clock_timestamp();
     v_snapshot := pg_current_snapshot();
     seen_at := v_now;
-    snapshot_xmin := pg_snapshot_xmin(v_snapshot)::text::bigint;
-    snapshot_xmax := pg_snapshot_xmax(v_snapshot)::text::bigint;
+    oldest_xid := pg_snapshot_xmin(v_snapshot)::text::bigint;
+    -- Not the snapshot's own xmax: that follows the newest transaction that has ended, and one that is open may be newer and
+    -- have read its clock before us. age() counts from the next number.
+    next_xid := oldest_xid + age(pg_snapshot_xmin(v_snapshot)::xid);
     select array_agg(m.module_id) into v_inactive from leasehold.modules m where m.active_version is null;
     lane_queues := '{}'; lane_priorities := '{}'; lane_run_ats := '{}'; lane_ids := '{}';
 

@@ -2,7 +2,7 @@
 -- nothing of it was written. Logs are null where there was no output.
 create or replace function leasehold.complete(
     p_worker_id bigint, p_ids bigint[], p_lease_nos int[], p_results bytea[],
-    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs bytea[], p_log_dropped_bytes bigint[]
+    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
 ) returns setof bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off

@@ -3,7 +3,7 @@
 -- with the state it came to. The delay counts from now by this server's clock.
 create or replace function leasehold.fail(
     p_worker_id bigint, p_ids bigint[], p_lease_nos int[], p_delays_ms bigint[], p_failure_kinds text[], p_messages text[], p_backtraces text[],
-    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs bytea[], p_log_dropped_bytes bigint[]
+    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
 ) returns table (id bigint, state leasehold.job_state)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off

@@ -1,7 +1,7 @@
 -- running -> cancelled, for those of a batch of runs that were asked to stop and have ended. Answers the ids that were settled.
 create or replace function leasehold.finish_cancel(
     p_worker_id bigint, p_ids bigint[], p_lease_nos int[],
-    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs bytea[], p_log_dropped_bytes bigint[]
+    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
 ) returns setof bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off

@@ -4,7 +4,7 @@
 -- settled.
 create or replace function leasehold.give_back(
     p_worker_id bigint, p_outcome text, p_ids bigint[], p_lease_nos int[], p_delays_ms bigint[], p_crashed bool[], p_failure_kinds text[], p_messages text[],
-    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs bytea[], p_log_dropped_bytes bigint[]
+    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
 ) returns setof bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off

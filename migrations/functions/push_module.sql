@@ -1,6 +1,6 @@
 -- Uploads a version of a module, makes the module when it is new, and makes the version the active one unless told not to.
 -- The same bytes with the same settings as the newest version answer that version again. Answers the version's number.
--- LH001: no such tenant.
+-- LH001: no such tenant. LH003: a bad name.
 create or replace function leasehold.push_module(
     p_tenant text, p_name text, p_kind text, p_bytes bytea, p_fuel bigint, p_memory_bytes bigint, p_timeout_ms int,
     p_result_bytes bigint, p_log_bytes int, p_on_failure jsonb, p_imports text[], p_activate boolean,
@@ -17,6 +17,10 @@ begin
     if not found then
         raise exception 'no tenant is named %', quote_literal(p_tenant)
             using errcode = 'LH001', hint = 'create it with: leasehold tenant create NAME';
+    end if;
+    if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.-]{0,62}$' then
+        raise exception 'module name % is not 1 to 63 characters of a-z, 0-9, "_", "." and "-"', coalesce(quote_literal(left(p_name, 80)), 'null')
+            using errcode = 'LH003';
     end if;
     insert into leasehold.modules (tenant_id, name) values (v_tenant_id, p_name)
         on conflict on constraint modules_name_is_unique_in_its_tenant do nothing;

@@ -35,7 +35,7 @@ begin
                     end if;
                     update leasehold.live_jobs j set crash_count = j.crash_count + 1 where j.id = v_job.id;
                     perform leasehold.bury(v_claim.worker_id, array[v_job.id], array[v_job.lease_no], array['crash'], array[v_message], array[null::text],
-                                           array[null::bigint], array[null::bigint], array[null::bigint], array[null::bigint], array[null::bytea], array[0::bigint]);
+                                           array[null::bigint], array[null::bigint], array[null::bigint], array[null::bigint], array[null::text], array[0::bigint]);
                     state := 'dead';
                 else
                     insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message)

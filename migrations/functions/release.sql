@@ -3,7 +3,7 @@
 -- limit buried. Answers the ids that were settled, each with the state it came to.
 create or replace function leasehold.release(
     p_worker_id bigint, p_ids bigint[], p_lease_nos int[], p_delays_ms bigint[], p_failure_kinds text[], p_messages text[], p_crash_limit int,
-    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs bytea[], p_log_dropped_bytes bigint[]
+    p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
 ) returns table (id bigint, state leasehold.job_state)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,4 +1,4 @@
--- The runs of a job that left something to tell: all that did not end well, and those with output. log is the guest's bytes.
+-- The runs of a job that left something to tell: all that did not end well, and those with output. log names its gap where something was dropped.
 create or replace view leasehold.job_attempts as
 select a.job_id, t.name as tenant, a.attempt, a.lease_no, a.outcome, a.version, a.worker_id, a.started_at, a.finished_at, a.failure_kind,
        a.message, a.backtrace, a.log, a.log_dropped_bytes,

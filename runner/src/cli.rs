@@ -2,6 +2,8 @@
 //! on standard output; errors go to standard error.
 
 pub mod bench;
+pub mod demo;
+pub mod dev;
 pub mod enqueue;
 pub mod job;
 pub mod migrate;

@@ -12,5 +12,6 @@ pub mod store;
 
 // The loops that know both, and the faces.
 pub mod cli;
+pub mod cluster;
 pub mod maintenance;
 pub mod worker;

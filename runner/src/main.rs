@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use leasehold::cli::{self, bench, enqueue, job, migrate, module, run, stats, tenant, worker};
+use leasehold::cli::{self, bench, demo, dev, enqueue, job, migrate, module, run, stats, tenant, worker};
 use tracing_subscriber::EnvFilter;
 
 /// Background jobs in PostgreSQL whose code you do not have to trust.
@@ -20,6 +20,7 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    Dev(dev::Args),
     Migrate(migrate::Args),
     Worker(worker::Args),
     Tenant(tenant::Args),
@@ -28,12 +29,13 @@ enum Command {
     Job(job::Args),
     Stats(stats::Args),
     Bench(bench::Args),
+    Demo(demo::Args),
     Run(run::Args),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let long_running = matches!(cli.command, Command::Worker(_));
+    let long_running = matches!(cli.command, Command::Worker(_) | Command::Dev(_));
     let default = if long_running { "info" } else { "warn" };
     let filter = EnvFilter::try_from_env("LEASEHOLD_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
 
 async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Dev(args) => dev::run(args).await?,
         Command::Migrate(args) => migrate::run(args).await?,
         Command::Worker(args) => worker::run(args).await?,
         Command::Tenant(args) => tenant::run(args).await?,
@@ -62,6 +65,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Job(args) => job::run(args).await?,
         Command::Stats(args) => stats::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
+        Command::Demo(args) => return demo::run(args).await,
         Command::Run(args) => return run::run(args).await,
     }
     Ok(ExitCode::SUCCESS)

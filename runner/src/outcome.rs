@@ -201,6 +201,10 @@ pub struct Log {
 }
 
 impl Log {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.dropped_bytes == 0
+    }
+
     /// The log as text for people and for a text column: no NUL, no terminal escapes, and the gap is named where it is.
     pub fn to_text(&self) -> String {
         let (head, tail) = self.bytes.split_at(self.dropped_at.min(self.bytes.len()));
@@ -221,4 +225,35 @@ pub fn clean_text(bytes: &[u8]) -> String {
         .chars()
         .map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c })
         .collect()
+}
+
+/// The same, cut to so many bytes, and saying how many were cut.
+pub fn clip_text(bytes: &[u8], limit: usize) -> String {
+    if bytes.len() <= limit {
+        return clean_text(bytes);
+    }
+    // Not through a character, as long as there are characters.
+    let end = (limit.saturating_sub(3)..=limit).rev().find(|end| bytes[*end] & 0xc0 != 0x80).unwrap_or(limit);
+    format!("{}[... {} bytes more]", clean_text(&bytes[..end]), bytes.len() - end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_guest_is_clean_and_bounded() {
+        assert_eq!(clean_text(b"a\0b\x1b[31m\tc\n\xff"), "a\u{fffd}b\u{fffd}[31m\tc\n\u{fffd}");
+        assert_eq!(clip_text(b"short", 5), "short");
+        assert_eq!(clip_text("nöö".as_bytes(), 4), "nö[... 2 bytes more]");
+        assert_eq!(clip_text(&[0x80; 10], 4), "\u{fffd}\u{fffd}\u{fffd}\u{fffd}[... 6 bytes more]");
+    }
+
+    #[test]
+    fn a_log_names_its_gap_where_it_is() {
+        let log = Log { bytes: b"one\nnine\n".to_vec(), dropped_bytes: 30, dropped_at: 4 };
+        assert_eq!(log.to_text(), "one\n[... 30 bytes dropped ...]\nnine\n");
+        let torn = Log { bytes: b"one\ntwnine\n".to_vec(), dropped_bytes: 30, dropped_at: 6 };
+        assert_eq!(torn.to_text(), "one\ntw\n[... 30 bytes dropped ...]\nnine\n");
+    }
 }

@@ -1,6 +1,8 @@
 //! Runs tenants' code. Nothing above this module knows wasmtime, and nothing in it knows SQL: bytes and limits go in,
 //! a `Run` comes out. Whatever a guest does, it comes out as an `Outcome`, within the limits, and leaves nothing behind.
 
+mod backtrace;
+mod cache;
 mod control;
 mod engine;
 mod failure;
@@ -20,6 +22,7 @@ use anyhow::ensure;
 use wasmtime::error::Context;
 use wasmtime::{Engine, component, component::HasSelf};
 
+pub use cache::{LoadError, ModuleCache};
 pub use control::RunControl;
 pub use engine::Allocation;
 pub use imports::MissingImport;

@@ -35,6 +35,9 @@ pub enum Settled {
 /// short enough that another worker takes it soon.
 pub const HOST_FAULT_DELAY: Duration = Duration::from_secs(1);
 
+/// The shortest snooze. It costs no attempt, so without this a guest could keep a worker and the database busy for ever.
+pub const MIN_SNOOZE: Duration = Duration::from_millis(100);
+
 /// Which row of the state machine a run's outcome takes. `random` in 0.0..1.0 spreads the backoff.
 pub fn decide(claim: &Claim, outcome: Outcome, cancel_requested: bool, random: f64) -> Settlement {
     match outcome {
@@ -51,7 +54,7 @@ pub fn decide(claim: &Claim, outcome: Outcome, cancel_requested: bool, random: f
         Outcome::Stopped(Stop::Shutdown) => Settlement::Release { fault: None, delay: Duration::ZERO },
         // A guest that saw the wish and ended in its own way has been cancelled, whatever it called that.
         Outcome::Failed(_) | Outcome::Snoozed { .. } if cancel_requested => Settlement::FinishCancel,
-        Outcome::Snoozed { delay } => Settlement::Snooze { delay },
+        Outcome::Snoozed { delay } => Settlement::Snooze { delay: delay.max(MIN_SNOOZE) },
         Outcome::Failed(failure) if failure.kind == FailureKind::Host => {
             Settlement::Release { fault: Some(failure), delay: HOST_FAULT_DELAY }
         }

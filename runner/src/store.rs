@@ -14,7 +14,6 @@ mod maintain;
 mod migrate;
 mod module;
 mod settle;
-mod text;
 mod worker;
 
 use std::pin::pin;
@@ -23,6 +22,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 pub use claim::{Bounds, Claimed, ClaimedJob};
@@ -124,11 +124,20 @@ impl Store {
     }
 }
 
-/// The database's own words first, its hint after them; tokio-postgres's Display hides both.
+/// What the database said to a statement. Its Display is for people; who branches looks at the code.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct Refused {
+    code: SqlState,
+    text: String,
+}
+
+/// The database's own words, and its hint after them; tokio-postgres's Display hides both.
 pub(crate) fn explain(error: tokio_postgres::Error) -> anyhow::Error {
     let Some(db) = error.as_db_error() else { return anyhow::Error::new(error) };
     let mut text = db.message().to_owned();
-    if let Some(detail) = db.detail() {
+    // The detail of a violated constraint is the row with all that a tenant put into it, which belongs into no log.
+    if let Some(detail) = db.detail().filter(|_| !db.code().code().starts_with("23")) {
         text = format!("{text} ({detail})");
     }
     if let Some(hint) = db.hint() {
@@ -140,20 +149,18 @@ pub(crate) fn explain(error: tokio_postgres::Error) -> anyhow::Error {
         }
         _ => {}
     }
-    anyhow::Error::new(error).context(text)
+    anyhow::Error::new(Refused { code: db.code().clone(), text })
 }
 
 /// Whether trying the same statement again can help: the connection broke, the server restarts, or two transactions met.
 pub fn is_transient(error: &anyhow::Error) -> bool {
-    use tokio_postgres::error::SqlState;
-    let Some(pg) = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>()) else {
+    let Some(refused) = error.chain().find_map(|cause| cause.downcast_ref::<Refused>()) else {
         return true; // no answer at all: the pool, the network, a timeout
     };
-    let Some(code) = pg.code() else { return true };
-    let class = &code.code()[..2];
+    let class = &refused.code.code()[..2];
     class == "08"
         || class == "53"
         || class == "57"
-        || *code == SqlState::T_R_SERIALIZATION_FAILURE
-        || *code == SqlState::T_R_DEADLOCK_DETECTED
+        || refused.code == SqlState::T_R_SERIALIZATION_FAILURE
+        || refused.code == SqlState::T_R_DEADLOCK_DETECTED
 }

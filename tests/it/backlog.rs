@@ -46,6 +46,9 @@ async fn buffers_a_claim(db: &TestDb, bounds: &Bounds, keep_bounds: bool) -> i64
 async fn a_claim_does_not_walk_over_what_an_open_snapshot_keeps() {
     // Alone on its server: bounds wait for every open transaction of the server, also those of other tests.
     let db = TestDb::on_own_cluster().await;
+    // So is an ANALYZE in the background.
+    db.sql("alter system set autovacuum = off").await;
+    db.sql("select pg_reload_conf()").await;
     db.push_nothing("echo").await;
     let mut report = db.connect().await;
     let snapshot =

@@ -136,6 +136,22 @@ async fn a_transaction_that_commits_late_is_not_passed_over() {
 }
 
 #[tokio::test]
+async fn nor_is_one_that_commits_late_and_is_the_newest_of_all() {
+    let db = with_module().await;
+    let claimer = db.claimer().await;
+    assert!(claimer.claim(10).await.is_empty());
+    let mut slow = db.connect().await;
+    let open = slow.transaction().await.expect("a transaction");
+    let late: i64 = open.query_one("select leasehold.enqueue('echo')", &[]).await.expect("it is taken").get(0);
+    // Nothing else is written meanwhile, so no snapshot's upper edge lies beyond the open one.
+    for _ in 0..3 {
+        assert!(claimer.claim(10).await.is_empty());
+    }
+    open.commit().await.expect("it commits");
+    assert_eq!(claimer.claim_ids(10).await, [JobId(late)], "by the very next claim");
+}
+
+#[tokio::test]
 async fn a_late_commit_of_another_statement_is_not_passed_over_either() {
     let db = with_module().await;
     let claimer = db.claimer().await;
@@ -379,4 +395,49 @@ async fn a_claim_that_gives_up_waiting_takes_no_jobs_with_it() {
     let job = db.claim_one().await;
     assert_eq!((job.id, job.lease_no), (id, 1));
     assert_eq!(db.complete(job).await, Settled::Yes);
+}
+
+#[tokio::test]
+async fn the_newest_transaction_is_not_passed_over_while_nothing_else_goes_on() {
+    let db = with_module().await;
+    let claimer = db.claimer().await;
+    let mut slow = db.connect().await;
+    let open = slow.transaction().await.expect("a transaction");
+    let id: i64 = open.query_one("select leasehold.enqueue('echo')", &[]).await.expect("it is taken").get(0);
+    // No other transaction gets a number, so a snapshot's upper edge stays at this very one.
+    for _ in 0..3 {
+        assert!(claimer.claim(10).await.is_empty());
+    }
+    open.commit().await.expect("it commits");
+    assert_eq!(claimer.claim_ids(10).await, [JobId(id)], "by the very next claim");
+}
+
+#[tokio::test]
+async fn no_job_of_many_clients_is_passed_over_by_a_claimer_that_keeps_up() {
+    const CLIENTS: usize = 4;
+    const JOBS: usize = 100;
+    let db = with_module().await;
+    let claimer = db.claimer().await;
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..CLIENTS {
+        let client = db.connect().await;
+        clients.spawn(async move {
+            for _ in 0..JOBS {
+                client.execute("select leasehold.enqueue('echo')", &[]).await.expect("it is taken");
+            }
+        });
+    }
+    // Claims all the while, as fast as it can; what it passed over it would never see again.
+    let mut claimed = 0;
+    while !clients.is_empty() {
+        claimed += claimer.claim(10).await.len();
+        while clients.try_join_next().is_some() {}
+    }
+    loop {
+        match claimer.claim(100).await.len() {
+            0 => break,
+            more => claimed += more,
+        }
+    }
+    assert_eq!(claimed, CLIENTS * JOBS);
 }

@@ -202,7 +202,7 @@ async fn a_module_that_could_not_run_is_refused_with_all_that_is_wrong() {
     fails_with(
         &run(db.url(), &["module", "push", "Not Plain", &echo]).await,
         1,
-        &["modules_name_is_1_to_63_plain_characters"],
+        &["module name 'Not Plain' is not 1 to 63 characters of"],
     );
     assert_eq!(db.value::<i64>("select count(*) from leasehold.modules").await, 0, "nothing of all that was kept");
 }
@@ -312,7 +312,7 @@ async fn statistics_and_tenants_have_their_shapes() {
     fails_with(
         &run(db.url(), &["tenant", "create", "Not Plain"]).await,
         1,
-        &["tenants_name_is_1_to_63_plain_characters"],
+        &["tenant name \"Not Plain\" is not 1 to 63 characters of"],
     );
 }
 

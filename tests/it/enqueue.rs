@@ -309,7 +309,7 @@ async fn the_views_have_the_columns_that_applications_read() {
     assert_eq!(
         columns("job_attempts").await,
         "job_id int8, tenant text, attempt int4, lease_no int4, outcome text, version int4, worker_id int8, \
-         started_at timestamptz, finished_at timestamptz, failure_kind text, message text, backtrace text, log bytea, \
+         started_at timestamptz, finished_at timestamptz, failure_kind text, message text, backtrace text, log text, \
          log_dropped_bytes int8, usage jsonb"
     );
     assert_eq!(

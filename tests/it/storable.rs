@@ -41,18 +41,18 @@ async fn results_logs_and_messages_of_any_bytes_are_kept() {
         let [attempt] = &attempts[..] else { panic!("{attempts:?}") };
         assert_eq!(
             (attempt.log.as_deref(), attempt.log_dropped_bytes),
-            (Some(NASTY), 7),
-            "{state}: the guest's own bytes"
+            (Some(log.to_text().as_str()), 7),
+            "{state}: what can be stored of the guest's bytes"
         );
         if state == "done" {
             assert_eq!((shown.result_bytes.as_deref(), shown.result), (Some(NASTY), None));
         } else {
             let message = attempt.message.as_ref().expect("a message");
             assert!(
-                message.starts_with("nul \u{FFFD}, escape \u{1b}[31m, noncharacter \u{ffff}, xxx"),
+                message.starts_with("nul \u{FFFD}, escape \u{FFFD}[31m, noncharacter \u{ffff}, xxx"),
                 "{message:.60}"
             );
-            assert!(message.ends_with(" bytes more)") && message.len() < 10_000, "cut, and it says so");
+            assert!(message.ends_with(" bytes more]") && message.len() < 10_000, "cut, and it says so");
             assert!(attempt.backtrace.is_none() || attempt.backtrace.as_ref().is_some_and(|text| text.len() < 20_000));
         }
     }

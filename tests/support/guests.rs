@@ -1,6 +1,7 @@
 //! Edge guests: a few lines of WAT each (tests/wat), made into what a customer would upload.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -49,8 +50,9 @@ pub fn core_from(guest: &str) -> Vec<u8> {
 /// Adds the metadata that says which world the module is made for.
 pub fn embed_world(module: &mut Vec<u8>) {
     let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_path(repository().join("guest-sdk/wit")).expect("the contract parses");
-    let world = resolve.select_world(&[package], Some("job")).expect("the contract has a world job");
+    resolve.push_path(repository().join("guest-sdk/wit")).expect("the contract parses");
+    let (package, _) = resolve.push_path(repository().join("tests/wat/world.wit")).expect("the world parses");
+    let world = resolve.select_world(&[package], Some("guest")).expect("the world is there");
     wit_component::embed_component_metadata(module, &resolve, world, StringEncoding::UTF8).expect("metadata encodes");
 }
 
@@ -62,6 +64,29 @@ pub fn command(start: &str) -> Vec<u8> {
 
 pub fn prepare(bytes: &[u8]) -> Prepared {
     SANDBOX.prepare(bytes).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The `leasehold` command, built as the tests were.
+pub fn leasehold() -> Command {
+    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let test = std::env::current_exe().expect("the test knows where it is");
+        let profile = test.ancestors().nth(2).expect("it lies in target/PROFILE/deps");
+        let mut build = Command::new(env!("CARGO"));
+        build.current_dir(repository()).args(["build", "--quiet", "-p", "leasehold", "--bin", "leasehold"]);
+        // What cargo tells a test about its package would make it believe that its dependencies are out of date.
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+                build.env_remove(name);
+            }
+        }
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().expect("cargo starts").success(), "building the leasehold command");
+        profile.join("leasehold")
+    });
+    Command::new(&*BINARY)
 }
 
 /// What a test's job is told about itself.

@@ -72,7 +72,7 @@ pub struct Attempt {
     pub failure_kind: Option<String>,
     pub message: Option<String>,
     pub backtrace: Option<String>,
-    pub log: Option<Vec<u8>>,
+    pub log: Option<String>,
     pub log_dropped_bytes: i64,
     pub usage: Option<Value>,
 }

@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_fault_that_is_none_is_refused_with_the_list() {
-        let failure = run(json!({ "fault": "earthquake" })).unwrap_err();
+        let failure = run(json!({ "fault": "earthquake" })).expect_err("there is no such fault");
         assert!(failure.message().is_some_and(|message| message.contains("`wait_for_cancel`")), "{failure}");
     }
 

@@ -1,7 +1,7 @@
 //! Turns Markdown that anybody may have written into HTML that is safe to show. Raw HTML comes out as text, and links and
 //! images keep their address only where it is relative or leads to http, https or mailto.
 //!
-//! Example payload: `{"markdown": "# Hello\\n\\nSome *words*, <b>not</b> bold."}`
+//! Example payload: `{"markdown": "# Hello\n\nSome *words*, <b>not</b> bold."}`
 
 use leasehold_guest::prelude::*;
 use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};

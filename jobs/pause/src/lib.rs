@@ -70,7 +70,8 @@ mod tests {
 
     #[test]
     fn a_misspelled_field_is_named() {
-        let failure = testing::run(pause, &MockContext::new(), json!({ "ms": 0, "fail": 1 })).unwrap_err();
+        let failure = testing::run(pause, &MockContext::new(), json!({ "ms": 0, "fail": 1 }));
+        let failure = failure.expect_err("there is no such field");
         assert!(failure.message().is_some_and(|message| message.contains("unknown field `fail`")), "{failure}");
     }
 }

@@ -12,7 +12,8 @@ use leasehold_guest::prelude::*;
 use serde::{Deserializer, Serializer};
 
 /// What a decoded image may take: a photo of 12 megapixels fits, beside the payload, into the 64 MiB that a job has by
-/// default. A few kilobytes of PNG can claim thousands of times more.
+/// default (a progressive JPEG of that size takes twice as much, and ends at that limit). A few kilobytes of PNG can claim
+/// thousands of times more.
 const MAX_DECODED_BYTES: u64 = 40 << 20;
 /// The decoder's own buffers on top.
 const MAX_DECODER_BYTES: u64 = MAX_DECODED_BYTES + (8 << 20);
@@ -184,19 +185,19 @@ mod tests {
 
     #[test]
     fn what_is_no_image_is_dead() {
-        let failure = run(b"GIF89a, but not really", 10, 10).unwrap_err();
+        let failure = run(b"GIF89a, but not really", 10, 10).expect_err("this is no image");
         assert!(
             matches!(&failure, Failure::Dead { message } if message.starts_with("reading the image's header: ")),
             "{failure}"
         );
-        let failure = run(&PHOTO[..1000], 10, 10).unwrap_err();
+        let failure = run(&PHOTO[..1000], 10, 10).expect_err("this is no image");
         assert!(matches!(&failure, Failure::Dead { .. }), "{failure}");
     }
 
     #[test]
     fn a_payload_that_is_no_base64_says_where() {
         let payload = json!({ "image": "abc!", "max_width": 1, "max_height": 1 });
-        let failure = testing::run(thumbnail, &MockContext::new(), payload).unwrap_err();
+        let failure = testing::run(thumbnail, &MockContext::new(), payload).expect_err("this is no image");
         let message = failure.message().unwrap_or_default();
         assert!(message.contains("at image: this is not base64: Invalid symbol 33, offset 3"), "{message}");
     }

@@ -1,15 +1,15 @@
 //! `leasehold module`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 
 use super::{DatabaseArgs, parse, print};
-use crate::job::{Digest, Limits};
+use crate::job::{Limits, ModuleKind};
 use crate::outcome::{FailureKind, OnFailure};
-use crate::sandbox::{Sandbox, SandboxConfig};
-use crate::store::NewVersion;
+use crate::sandbox::{Inspection, Sandbox, SandboxConfig};
+use crate::store::{NewVersion, Pushed, Store};
 
 /// Upload modules and choose which version is active.
 #[derive(Debug, clap::Args)]
@@ -187,30 +187,17 @@ async fn push(args: Push) -> anyhow::Result<()> {
         log_bytes: args.log_limit,
     };
     limits.validate()?;
-    let bytes = std::fs::read(&args.file).with_context(|| format!("reading {}", args.file.display()))?;
     let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: limits.memory_bytes })?;
-    let (bytes, verdict) = tokio::task::spawn_blocking(move || {
-        let verdict = sandbox.inspect(&bytes);
-        (bytes, verdict)
-    })
-    .await
-    .context("inspecting the module")?;
-    if let Some(problem) = &verdict.problem {
-        anyhow::bail!("{} cannot run as a job: {problem}", args.file.display());
-    }
-    verdict.check_limits(&limits)?;
-    let kind = verdict.kind.context("a module without a problem has a kind")?;
-    let new = NewVersion {
+    let (verdict, pushed) = Upload {
         tenant: &args.tenant,
         name: &args.name,
-        kind,
-        bytes: &bytes,
+        file: &args.file,
         limits,
         on_failure: &args.on,
-        imports: &verdict.imports,
         activate: !args.no_activate,
-    };
-    let pushed = args.common.database.store()?.push_module(&new).await?;
+    }
+    .send(&args.common.database.store()?, &sandbox)
+    .await?;
     if args.common.json {
         return print::json(&serde_json::json!({
             "tenant": args.tenant, "module": args.name, "version": pushed.version, "created": pushed.created,
@@ -222,11 +209,51 @@ async fn push(args: Push) -> anyhow::Result<()> {
         if pushed.created { "uploaded" } else { "unchanged:" },
         pushed.version,
         args.name,
-        kind.as_str(),
-        bytes.len(),
-        &Digest::of(&bytes).to_string()[..12],
+        print::or_dash(verdict.kind.map(ModuleKind::as_str)),
+        verdict.size_bytes,
+        &verdict.digest.to_string()[..12],
         verdict.compile_time.as_millis(),
         if args.no_activate { ", not active" } else { "" },
     );
     Ok(())
+}
+
+/// A file on its way to be a version of a module.
+pub(super) struct Upload<'a> {
+    pub tenant: &'a str,
+    pub name: &'a str,
+    pub file: &'a Path,
+    pub limits: Limits,
+    pub on_failure: &'a [(FailureKind, OnFailure)],
+    pub activate: bool,
+}
+
+impl Upload<'_> {
+    /// Uploads the file if the sandbox finds that it can run within the limits.
+    pub async fn send(&self, store: &Store, sandbox: &Sandbox) -> anyhow::Result<(Inspection, Pushed)> {
+        let bytes = std::fs::read(self.file).with_context(|| format!("reading {}", self.file.display()))?;
+        let sandbox = sandbox.clone();
+        let (bytes, verdict) = tokio::task::spawn_blocking(move || {
+            let verdict = sandbox.inspect(&bytes);
+            (bytes, verdict)
+        })
+        .await
+        .context("inspecting the module")?;
+        if let Some(problem) = &verdict.problem {
+            anyhow::bail!("{} cannot run as a job: {problem}", self.file.display());
+        }
+        verdict.check_limits(&self.limits)?;
+        let new = NewVersion {
+            tenant: self.tenant,
+            name: self.name,
+            kind: verdict.kind.context("a module without a problem has a kind")?,
+            bytes: &bytes,
+            limits: self.limits,
+            on_failure: self.on_failure,
+            imports: &verdict.imports,
+            activate: self.activate,
+        };
+        let pushed = store.push_module(&new).await?;
+        Ok((verdict, pushed))
+    }
 }

@@ -14,7 +14,7 @@ use super::parse;
 use crate::job::{JobId, Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, OnFailure, Outcome, Run, Stop, Usage, clean_text};
 use crate::retry::RetryPolicy;
-use crate::sandbox::{JobInput, RunControl, Sandbox, SandboxConfig};
+use crate::sandbox::{JobInput, PrepareError, RunControl, Sandbox, SandboxConfig};
 
 /// Exit codes, besides 0 for done.
 const FAILED: u8 = 10;
@@ -113,6 +113,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
             stopper.abort();
             done
         }
+        Err(error @ PrepareError::Host(_)) => return Err(error.into()),
         // A worker buries the job of such a module.
         Err(error) => Run {
             outcome: Outcome::Failed(Failure {
@@ -181,7 +182,8 @@ impl End {
 }
 
 fn as_json(run: &Run, end: &End, limits: &Limits) -> Value {
-    let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
+    // To the microsecond: runs are short.
+    let millis = |duration: Duration| duration.as_micros() as f64 / 1e3;
     let mut object = json!({
         "outcome": end.name,
         "failure": null,

@@ -16,7 +16,7 @@ use crate::worker::{self, Counters, Stage, WorkerConfig};
 
 /// How many connections a worker needs at once: the claimer, the settler, the heartbeat, maintenance, and a few for looking
 /// up modules. The listener has one more of its own.
-const CONNECTIONS: usize = 8;
+pub(super) const CONNECTIONS: usize = 8;
 
 /// Run jobs until told to stop.
 ///

@@ -30,10 +30,10 @@ pub(super) const BACKTRACE_FRAMES: usize = 32;
 
 /// Linear memories of one run. A component of one module has 1; those made with QuickJS have up to 3.
 pub(super) const MEMORIES_PER_RUN: u32 = 4;
-/// Tables of one run: a module with its adapter has 2.
-pub(super) const TABLES_PER_RUN: u32 = 8;
-/// Core instances of one run: a module with its adapter and their shims make 4.
-pub(super) const CORE_INSTANCES_PER_RUN: u32 = 16;
+/// Tables of one run: a module with its adapter has 2, a linked set of libraries more.
+pub(super) const TABLES_PER_RUN: u32 = 16;
+/// Core instances of one run: a module with its adapter and their shims make 4, a Python with its libraries dozens.
+pub(super) const CORE_INSTANCES_PER_RUN: u32 = 64;
 /// Elements a table may grow to. Unoptimised Swift and C# guests need close to 100 thousand.
 pub(super) const TABLE_ELEMENTS: usize = 100_000;
 /// wasmtime's own bookkeeping for an instance, in bytes; it grows with a module's functions and globals.

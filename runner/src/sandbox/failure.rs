@@ -3,23 +3,25 @@
 //! come first (they say exactly what happened), then exits, then traps, and what is left had no type.
 
 use std::any::Any;
-use std::fmt::{self, Write};
+use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use wasmtime::component::ResourceTableError;
 use wasmtime::{Error, PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use super::engine::{BACKTRACE_FRAMES, WASM_STACK_BYTES};
+use super::backtrace;
+use super::engine::WASM_STACK_BYTES;
 use super::host::bindings::leasehold::job::types;
 use super::limiter::{MemoryLimit, MemoryRefused, TableLimit};
+use super::state::HANDLES;
 use super::stdio::{OutputLimit, ResultStream};
 use crate::job::{Limits, ModuleKind};
-use crate::outcome::{Failure, FailureKind, Log, Outcome, Stop, clean_text};
+use crate::outcome::{Failure, FailureKind, Log, Outcome, Stop, clean_text, clip_text};
 
 /// How much of a failure's message is kept, in bytes, as the contract says.
 const MESSAGE_BYTES: usize = 64 << 10;
-/// How much of a backtrace is kept, in bytes. Names of functions are the guest's own and may be of any length.
-const BACKTRACE_BYTES: usize = 16 << 10;
 /// How far back the log is searched for a panic's message, in bytes, and how many lines of it are quoted.
 const PANIC_SEARCH_BYTES: usize = 4 << 10;
 const PANIC_LINES: usize = 8;
@@ -53,8 +55,8 @@ pub(super) struct Facts<'a> {
 /// What an error of wasmtime means for the job.
 pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
     let fail = |kind, message: String| {
-        let backtrace = error.downcast_ref::<WasmBacktrace>().map(backtrace_text);
-        Outcome::Failed(Failure { kind, message: bounded(message), backtrace, delay: None })
+        let backtrace = error.downcast_ref::<WasmBacktrace>().map(backtrace::text);
+        Outcome::Failed(Failure { kind, message: bounded(&message), backtrace, delay: None })
     };
     if let Some(interrupt) = error.downcast_ref::<Interrupt>() {
         return match interrupt {
@@ -77,8 +79,14 @@ pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
     if let Some(full) = error.downcast_ref::<PoolConcurrencyLimitError>() {
         return fail(FailureKind::Host, format!("the worker has no free slot: {full}"));
     }
-    if error.is::<wasmtime::OutOfMemory>() {
-        return fail(FailureKind::Host, "the worker is out of memory".into());
+    if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
+        return fail(
+            FailureKind::Abi,
+            format!("holds {HANDLES} handles (streams, pollables) and wants more; drop them"),
+        );
+    }
+    if is_hosts_fault(error) {
+        return fail(FailureKind::Host, format!("the worker lacks what the run needs: {error:#}"));
     }
     if let Some(exit) = error.downcast_ref::<I32Exit>() {
         return exited(exit.0, facts);
@@ -103,16 +111,21 @@ pub(super) fn outcome_of(error: &Error, facts: &Facts<'_>) -> Outcome {
     }
     let text = error.root_cause().to_string();
     if facts.instantiated {
-        fail(FailureKind::Abi, format!("the module broke the component model's rules: {text}"))
+        fail(FailureKind::Abi, format!("the module broke the rules of its interface: {text}"))
     } else {
         fail(FailureKind::Link, format!("the module does not instantiate: {error:#}"))
     }
 }
 
+/// Whether the operating system refused something: memory, address space, a file descriptor.
+pub(super) fn is_hosts_fault(error: &Error) -> bool {
+    error.is::<wasmtime::OutOfMemory>() || error.is::<io::Error>() || error.is::<Errno>()
+}
+
 /// The text of wasmtime's error without a type for "copies too much between guest and host". Pinned by a test.
 const HOSTCALL_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted";
 
-fn trap_failure(trap: Trap, backtrace: Option<&WasmBacktrace>, facts: &Facts<'_>) -> (FailureKind, String) {
+fn trap_failure(trap: Trap, frames: Option<&WasmBacktrace>, facts: &Facts<'_>) -> (FailureKind, String) {
     match trap {
         Trap::OutOfFuel => {
             (FailureKind::Fuel, format!("out of fuel: used all of {} instructions; raise --fuel", facts.limits.fuel))
@@ -121,7 +134,7 @@ fn trap_failure(trap: Trap, backtrace: Option<&WasmBacktrace>, facts: &Facts<'_>
         Trap::Interrupt => (FailureKind::Timeout, timeout_message(facts)),
         Trap::StackOverflow => (
             FailureKind::Stack,
-            format!("call stack exhausted: it has {WASM_STACK_BYTES} bytes{}", recursion(backtrace)),
+            format!("call stack exhausted: it has {WASM_STACK_BYTES} bytes{}", backtrace::recursion(frames)),
         ),
         Trap::UnreachableCodeReached => (FailureKind::Trap, panic_message(facts.log)),
         Trap::CannotEnterComponent
@@ -135,10 +148,10 @@ fn trap_failure(trap: Trap, backtrace: Option<&WasmBacktrace>, facts: &Facts<'_>
         | Trap::InvalidDiscriminant
         | Trap::UnalignedPointer
         | Trap::ReferenceCountOverflow => {
-            (FailureKind::Abi, format!("the module broke the component model's rules: {}", trap_text(trap)))
+            (FailureKind::Abi, format!("the module broke the rules of its interface: {}", trap_text(trap)))
         }
         // wasmtime may add kinds of traps; until we know better, each is the guest's own.
-        _ => (FailureKind::Trap, format!("{}{}", trap_text(trap), recursion(backtrace))),
+        _ => (FailureKind::Trap, format!("{}{}", trap_text(trap), backtrace::recursion(frames))),
     }
 }
 
@@ -155,15 +168,16 @@ pub(super) fn exited(code: i32, facts: &Facts<'_>) -> Outcome {
         (ModuleKind::Command, EX_DATAERR) => FailureKind::GuestDead,
         (ModuleKind::Command, _) => FailureKind::Exit,
         (ModuleKind::Component, _) => {
-            let message = format!("the handler called exit({code}) instead of returning");
-            return Outcome::Failed(Failure { kind: FailureKind::Exit, message, backtrace: None, delay: None });
+            // Which code it was is lost: WASI 0.2 only knows success and failure.
+            let how = if code == 0 { "" } else { " with an error code" };
+            return failed(FailureKind::Exit, &format!("the handler called exit{how} instead of returning"));
         }
     };
     let message = match last_line(facts.log) {
         Some(line) => format!("{line} (exit code {code})"),
         None => format!("exit code {code}, and nothing on stderr"),
     };
-    Outcome::Failed(Failure { kind, message: bounded(message), backtrace: None, delay: None })
+    failed(kind, &message)
 }
 
 /// A handler's own answer when it has no result.
@@ -175,41 +189,29 @@ pub(super) fn returned(failure: types::Failure) -> Outcome {
         types::Failure::Dead(message) => (FailureKind::GuestDead, message, None),
         types::Failure::Snooze(delay_ms) => return Outcome::Snoozed { delay: Duration::from_millis(delay_ms) },
     };
-    Outcome::Failed(Failure { kind, message: bounded(message), backtrace: None, delay })
+    Outcome::Failed(Failure { kind, message: bounded(&message), backtrace: None, delay })
 }
 
 /// The deadline passed while the guest waited in a host call.
 pub(super) fn timed_out(facts: &Facts<'_>) -> Outcome {
-    Outcome::Failed(Failure {
-        kind: FailureKind::Timeout,
-        message: timeout_message(facts),
-        backtrace: None,
-        delay: None,
-    })
+    failed(FailureKind::Timeout, &timeout_message(facts))
 }
 
 /// The result is complete and too large.
 pub(super) fn result_too_large(wanted: u64, facts: &Facts<'_>) -> Outcome {
     let limit = OutputLimit { limit: facts.limits.result_bytes, wanted, complete: true };
-    Outcome::Failed(Failure {
-        kind: FailureKind::Output,
-        message: output_message(&limit),
-        backtrace: None,
-        delay: None,
-    })
+    failed(FailureKind::Output, &output_message(&limit))
 }
 
 /// The payload alone is larger than all the memory that the guest may have.
 pub(super) fn payload_too_large(payload_bytes: usize, limits: &Limits) -> Outcome {
-    Outcome::Failed(Failure {
-        kind: FailureKind::Memory,
-        message: format!(
-            "payload of {payload_bytes} bytes does not fit into the memory limit of {} bytes; raise --memory",
-            limits.memory_bytes
+    let limit = limits.memory_bytes;
+    failed(
+        FailureKind::Memory,
+        &format!(
+            "payload of {payload_bytes} bytes does not fit into the memory limit of {limit} bytes; raise --memory"
         ),
-        backtrace: None,
-        delay: None,
-    })
+    )
 }
 
 /// A host function panicked, which is our own fault.
@@ -219,12 +221,11 @@ pub(super) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
-    Outcome::Failed(Failure {
-        kind: FailureKind::Host,
-        message: bounded(format!("the worker panicked during the run: {text}")),
-        backtrace: None,
-        delay: None,
-    })
+    failed(FailureKind::Host, &format!("the worker panicked during the run: {text}"))
+}
+
+fn failed(kind: FailureKind, message: &str) -> Outcome {
+    Outcome::Failed(Failure { kind, message: bounded(message), backtrace: None, delay: None })
 }
 
 fn timeout_message(facts: &Facts<'_>) -> String {
@@ -260,53 +261,10 @@ fn panic_message(log: &Log) -> String {
 
 fn last_line(log: &Log) -> Option<String> {
     let line = log.bytes.split(|byte| *byte == b'\n').rev().find(|line| !line.trim_ascii().is_empty())?;
-    Some(bounded(clean_text(line.trim_ascii())))
-}
-
-/// Says so when the backtrace is full and only few functions take turns in it. Rust and C keep a stack of their own in
-/// linear memory, so their runaway recursion mostly ends out of bounds rather than with an overflow of wasm's stack.
-fn recursion(backtrace: Option<&WasmBacktrace>) -> &'static str {
-    let Some(frames) = backtrace.map(WasmBacktrace::frames) else { return "" };
-    let mut functions: Vec<_> = frames.iter().map(wasmtime::FrameInfo::func_index).collect();
-    functions.sort_unstable();
-    functions.dedup();
-    if frames.len() >= BACKTRACE_FRAMES && functions.len() <= BACKTRACE_FRAMES / 4 {
-        "; the backtrace repeats itself, which looks like recursion without an end"
-    } else {
-        ""
-    }
-}
-
-/// One frame a line, innermost first.
-fn backtrace_text(backtrace: &WasmBacktrace) -> String {
-    let mut text = Bounded { text: String::new(), room: BACKTRACE_BYTES };
-    // It stops with an error when it is full, and what is there by then is what we want.
-    let _ = write!(text, "{backtrace}");
-    let text = text.text;
-    let frames = text.split_once('\n').map_or(text.as_str(), |(_title, frames)| frames);
-    clean_text(frames.as_bytes())
-}
-
-struct Bounded {
-    text: String,
-    room: usize,
-}
-
-impl Write for Bounded {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        let kept = &s[..s.floor_char_boundary(self.room)];
-        self.text.push_str(kept);
-        self.room -= kept.len();
-        if kept.len() < s.len() { Err(fmt::Error) } else { Ok(()) }
-    }
+    Some(clip_text(line.trim_ascii(), MESSAGE_BYTES))
 }
 
 /// A message that is safe to keep: no control characters, and of a bounded length.
-fn bounded(message: String) -> String {
-    let mut message = clean_text(message.as_bytes());
-    if message.len() > MESSAGE_BYTES {
-        let end = message.floor_char_boundary(MESSAGE_BYTES);
-        message.truncate(end);
-    }
-    message
+fn bounded(message: &str) -> String {
+    clip_text(message.as_bytes(), MESSAGE_BYTES)
 }

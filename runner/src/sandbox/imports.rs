@@ -8,6 +8,10 @@ use wasmtime::component::{Linker, ResourceType};
 use wasmtime::{Engine, Module, Store};
 
 use super::state::State;
+use crate::outcome::clip_text;
+
+/// How much of a name is shown, in bytes. Names of core modules may be 100 KB of anything.
+pub(super) const NAME_BYTES: usize = 200;
 
 /// An import that this worker does not offer.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -130,7 +134,7 @@ impl Offer {
         } else {
             None
         };
-        MissingImport { name, hint }
+        MissingImport { name: clip_text(name.as_bytes(), NAME_BYTES), hint }
     }
 }
 
@@ -153,7 +157,8 @@ pub(super) fn missing_of_module(
                 ),
                 _ => None,
             };
-            missing.push(MissingImport { name: format!("{}::{}", import.module(), import.name()), hint });
+            let name = format!("{}::{}", import.module(), import.name());
+            missing.push(MissingImport { name: clip_text(name.as_bytes(), NAME_BYTES), hint });
         }
     }
     missing

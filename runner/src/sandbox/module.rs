@@ -17,15 +17,19 @@ use wasmtime_wasi::p2::bindings::CommandPre;
 use wit_component::ComponentEncoder;
 
 use super::control::RunControl;
+use super::failure::is_hosts_fault;
 use super::host::bindings::JobPre;
-use super::imports::{self, CONTRACT_VERSION, MissingImport};
+use super::imports::{self, CONTRACT_VERSION, MissingImport, NAME_BYTES};
 use super::state::State;
 use super::survey::{MODULE_BYTES, Survey, survey};
 use super::{Sandbox, signature};
 use crate::job::{Digest, Limits, ModuleKind};
+use crate::outcome::clip_text;
 
 /// How many names an error lists before it only counts the rest.
 const LISTED: usize = 50;
+/// How much of what wasmtime or the encoder says about a module is kept, in bytes: it may quote the module's own names.
+const REASON_BYTES: usize = 4 << 10;
 
 /// A module that is ready to run. Cheap to clone; belongs to the sandbox that made it.
 #[derive(Clone)]
@@ -48,6 +52,10 @@ pub(super) enum Entry {
 }
 
 impl Prepared {
+    pub(super) fn new(kind: ModuleKind, entry: Entry, compiled_bytes: u64) -> Self {
+        Self(Arc::new(Inner { kind, entry, compiled_bytes }))
+    }
+
     pub fn kind(&self) -> ModuleKind {
         self.0.kind
     }
@@ -93,6 +101,9 @@ pub enum PrepareError {
     MissingImports(Vec<MissingImport>),
     #[error("the compiler failed on this module: {0}")]
     Compiler(String),
+    /// Says nothing about the module: it may well be prepared later, or by another worker.
+    #[error("the worker lacks what preparing the module needs: {0}")]
+    Host(String),
 }
 
 fn list(missing: &[MissingImport]) -> String {
@@ -196,7 +207,7 @@ impl Sandbox {
         let survey = survey(bytes)?;
         inspection.functions = survey.functions;
         inspection.minimum_memory_bytes = survey.minimum_memory_bytes;
-        inspection.exports.clone_from(&survey.exports);
+        inspection.exports = survey.exports.iter().map(|name| shown(name)).collect();
         let limit = self.config().memory_bytes;
         if survey.minimum_memory_bytes > limit {
             return Err(PrepareError::TooMuchMemory { minimum: survey.minimum_memory_bytes, limit });
@@ -222,8 +233,8 @@ impl Sandbox {
         let compiled_bytes = component.image_range().end as u64 - component.image_range().start as u64;
         inspection.compiled_bytes = Some(compiled_bytes);
         let ty = component.component_type();
-        inspection.imports = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
-        inspection.exports = ty.exports(engine).map(|(name, _)| name.to_owned()).collect();
+        inspection.imports = ty.imports(engine).map(|(name, _)| shown(name)).collect();
+        inspection.exports = ty.exports(engine).map(|(name, _)| shown(name)).collect();
         let entry = ComponentEntry::of(&inspection.exports)?;
         if let ComponentEntry::Handler(name) = &entry {
             check_signature(engine, &ty, name)?;
@@ -242,7 +253,7 @@ impl Sandbox {
             }
             ComponentEntry::Run => (ModuleKind::Command, Entry::Command(CommandPre::new(linked).map_err(invalid)?)),
         };
-        Ok(Prepared(Arc::new(Inner { kind, entry, compiled_bytes })))
+        Ok(Prepared::new(kind, entry, compiled_bytes))
     }
 
     fn build_program(&self, bytes: &[u8], inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
@@ -252,7 +263,8 @@ impl Sandbox {
         inspection.compile_time = started.elapsed();
         let compiled_bytes = module.image_range().end as u64 - module.image_range().start as u64;
         inspection.compiled_bytes = Some(compiled_bytes);
-        inspection.imports = module.imports().map(|import| format!("{}::{}", import.module(), import.name())).collect();
+        inspection.imports =
+            module.imports().map(|import| shown(&format!("{}::{}", import.module(), import.name()))).collect();
         let state = State::new(ModuleKind::Command, b"", &Limits::default(), RunControl::new());
         let mut store = Store::new(engine, state);
         inspection.missing = imports::missing_of_module(self.program_linker(), &mut store, &module);
@@ -265,7 +277,7 @@ impl Sandbox {
         if start.as_ref().and_then(|ty| ty.func()).is_none_or(|ty| ty.params().len() + ty.results().len() > 0) {
             return Err(PrepareError::NoEntry("_start must take and return nothing".to_owned()));
         }
-        Ok(Prepared(Arc::new(Inner { kind: ModuleKind::Command, entry: Entry::Program(linked), compiled_bytes })))
+        Ok(Prepared::new(ModuleKind::Command, Entry::Program(linked), compiled_bytes))
     }
 }
 
@@ -300,7 +312,7 @@ fn componentize(core: &[u8]) -> Result<Vec<u8>, PrepareError> {
             .adapter(WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME, WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER)?
             .encode()
     };
-    encode().map_err(|error| PrepareError::NotComponentizable(format!("{error:#}")))
+    encode().map_err(|error| PrepareError::NotComponentizable(reason(&error)))
 }
 
 enum ComponentEntry {
@@ -356,9 +368,7 @@ fn check_signature(
 }
 
 fn no_core_entry(survey: &Survey) -> PrepareError {
-    let wants_contract = survey.imports.iter().any(|(module, _)| module.starts_with("leasehold:job/"))
-        || survey.exports.iter().any(|name| name.starts_with("leasehold:job/"));
-    PrepareError::NoEntry(if wants_contract {
+    PrepareError::NoEntry(if survey.names_contract {
         "the core module uses leasehold:job, but its component metadata is gone; do not strip custom sections"
             .to_owned()
     } else {
@@ -368,5 +378,43 @@ fn no_core_entry(survey: &Survey) -> PrepareError {
 }
 
 fn invalid(error: wasmtime::Error) -> PrepareError {
-    PrepareError::Invalid(format!("{error:#}"))
+    let hosts_fault = is_hosts_fault(&error);
+    let reason = reason(&error.into());
+    if hosts_fault { PrepareError::Host(reason) } else { PrepareError::Invalid(reason) }
+}
+
+fn reason(error: &anyhow::Error) -> String {
+    clip_text(format!("{error:#}").as_bytes(), REASON_BYTES)
+}
+
+fn shown(name: &str) -> String {
+    clip_text(name.as_bytes(), NAME_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::SandboxConfig;
+
+    #[test]
+    fn what_the_system_refuses_is_not_held_against_the_module() {
+        use wasmtime::error::Context;
+        let refused = Err::<(), _>(std::io::Error::from_raw_os_error(24)).context("making a memory's image");
+        assert!(matches!(refused.map_err(invalid), Err(PrepareError::Host(_))));
+        assert!(matches!(invalid(wasmtime::format_err!("a bad section")), PrepareError::Invalid(_)));
+    }
+
+    #[test]
+    fn code_that_was_compiled_beforehand_is_refused() {
+        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 1 << 20 }).expect("the sandbox starts");
+        let module = wat::parse_str("(module (func (export \"_start\")))").expect("it parses");
+        let component = wat::parse_str("(component)").expect("it parses");
+        let compiled = [
+            sandbox.engine().precompile_module(&module).expect("it compiles"),
+            sandbox.engine().precompile_component(&component).expect("it compiles"),
+        ];
+        for bytes in compiled {
+            assert_eq!(sandbox.prepare(&bytes).err(), Some(PrepareError::Precompiled));
+        }
+    }
 }

@@ -18,7 +18,7 @@ use super::module::{Entry, Prepared};
 use super::state::{HANDLES, State, to_usize};
 use super::{Sandbox, engine};
 use crate::job::{JobId, Limits, ModuleKind};
-use crate::outcome::{Outcome, Run, Stop, Usage};
+use crate::outcome::{Log, Outcome, Run, Stop, Usage};
 
 /// How far behind the deadline the timer waits, so that a computing guest meets the epoch first and gets a backtrace.
 const DEADLINE_GRACE: Duration = Duration::from_millis(5);
@@ -78,9 +78,12 @@ impl Sandbox {
 
     async fn run_unmetered(&self, module: &Prepared, job: JobInput<'_>, limits: &Limits, control: &RunControl) -> Run {
         let started = Instant::now();
+        if let Some(stop) = control.stopped() {
+            return Run { outcome: Outcome::Stopped(stop), usage: Usage::default(), log: Log::default() };
+        }
         if module.kind() == ModuleKind::Component && job.payload.len() as u64 > limits.memory_bytes {
             let outcome = failure::payload_too_large(job.payload.len(), limits);
-            return Run { outcome, usage: Usage::default(), log: Default::default() };
+            return Run { outcome, usage: Usage::default(), log: Log::default() };
         }
         let deadline = started.checked_add(limits.timeout).unwrap_or(started + FAR_AWAY);
         let hostcall_bytes = hostcall_bytes(module.kind(), limits);
@@ -145,7 +148,9 @@ impl Sandbox {
         store.set_hostcall_fuel(hostcall_bytes);
         store.set_max_component_handles(HANDLES);
         store.set_fuel(limits.fuel).expect("the engine counts fuel");
-        store.set_epoch_deadline(1);
+        // Two ticks at first, so that a run of less than one never yields: coming back costs it the length of the queue,
+        // which with 16 runs of 20 us each on two threads was 1.4 ms for every hundredth.
+        store.set_epoch_deadline(2);
         store.epoch_deadline_callback(move |store| {
             if let Some(stop) = store.data().control.stopped() {
                 return Err(Interrupt::Stopped(stop).into());
@@ -212,11 +217,69 @@ fn hostcall_bytes(kind: ModuleKind, limits: &Limits) -> usize {
     }
 }
 
-/// The CPU time of this thread. Unlike the wall clock it leaves out what the thread waited for a core.
+/// The CPU time of this thread. Unlike the wall clock it leaves out what the thread waited for a core: on a machine with
+/// ten times more threads than cores, a run took 209 ms and 45 ms of CPU time, and tenants are charged by it. Reading it
+/// takes 0.5 us, so 1 us of the 7.5 us that a run of nothing takes; the wall clock would take 0.02 us.
 fn thread_cpu() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-// Names the tick where the reader looks for it.
+// Else the timer would win against the epoch.
 const _: () = assert!(DEADLINE_GRACE.as_millis() > engine::TICK.as_millis());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::FailureKind;
+    use crate::sandbox::{PoolUse, SandboxConfig};
+
+    fn job() -> JobInput<'static> {
+        JobInput {
+            id: JobId(1),
+            tenant: "acme",
+            module: "guest",
+            queue: "default",
+            attempt: 1,
+            max_attempts: 1,
+            payload: b"",
+        }
+    }
+
+    /// A program whose host function panics: at once, or after it has waited.
+    fn panicking(sandbox: &Sandbox, after_waiting: bool) -> Prepared {
+        let text = r#"(module (import "host" "panic" (func $panic)) (func (export "_start") (call $panic)))"#;
+        let module =
+            wasmtime::Module::new(sandbox.engine(), wat::parse_str(text).expect("it parses")).expect("it compiles");
+        let mut linker = wasmtime::Linker::<State>::new(sandbox.engine());
+        linker
+            .func_wrap_async("host", "panic", move |_, (): ()| {
+                Box::new(async move {
+                    if after_waiting {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    if std::hint::black_box(true) {
+                        panic!("a bug of ours");
+                    }
+                })
+            })
+            .expect("it links");
+        let linked = linker.instantiate_pre(&module).expect("it links");
+        Prepared::new(ModuleKind::Command, Entry::Program(linked), 0)
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_host_ends_its_run_and_nothing_else() {
+        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 1 << 20 }).expect("the sandbox starts");
+        for after_waiting in [false, true] {
+            let module = panicking(&sandbox, after_waiting);
+            let run = sandbox.run(&module, job(), &Limits::default(), &RunControl::new()).await;
+            let Outcome::Failed(failure) = run.outcome else { panic!("{:?}", run.outcome) };
+            assert_eq!(failure.kind, FailureKind::Host);
+            assert_eq!(failure.message, "the worker panicked during the run: a bug of ours");
+            // The only slot is free again.
+            let empty = PoolUse { memories: 0, tables: 0, stacks: 0, core_instances: 0, component_instances: 0 };
+            assert!(sandbox.pool_use().is_none_or(|pool| pool == empty), "{:?}", sandbox.pool_use());
+        }
+    }
+}

@@ -59,10 +59,13 @@ struct Inner {
     lowered: HashMap<Lane, Place>,
     snapshots: VecDeque<Snapshot>,
     horizon: Option<DbInstant>,
+    last_seen_at: Option<DbInstant>,
 }
 
+/// A look at the clock and, just after it, at the transactions.
 struct Snapshot {
-    xmax: i64,
+    /// Every transaction from this number on reads a later clock.
+    next_xid: i64,
     seen_at: DbInstant,
 }
 
@@ -74,8 +77,8 @@ impl Bounds {
 
 impl Inner {
     /// Takes in what a claim saw.
-    fn advance(&mut self, seen: Vec<(Lane, Place)>, xmin: i64, snapshot: Snapshot) {
-        if self.snapshots.back().is_some_and(|last| snapshot.seen_at < last.seen_at) {
+    fn advance(&mut self, seen: Vec<(Lane, Place)>, oldest_xid: i64, snapshot: Snapshot) {
+        if self.last_seen_at.replace(snapshot.seen_at).is_some_and(|last| snapshot.seen_at < last) {
             // The server's clock went back: jobs are coming in below every bound.
             *self = Self::default();
             return;
@@ -85,7 +88,7 @@ impl Inner {
             self.snapshots.pop_back();
         }
         self.snapshots.push_back(snapshot);
-        while let Some(oldest) = self.snapshots.front().filter(|oldest| oldest.xmax <= xmin) {
+        while let Some(oldest) = self.snapshots.front().filter(|oldest| oldest.next_xid <= oldest_xid) {
             self.horizon = Some(oldest.seen_at);
             self.snapshots.pop_front();
         }
@@ -94,11 +97,20 @@ impl Inner {
     /// Where the next claim starts in each lane. A straggler's place counts once: for that claim.
     fn starts(&mut self) -> LaneParams {
         let lowered = std::mem::take(&mut self.lowered);
+        self.places(|lane, bound| lowered.get(lane).copied().unwrap_or(bound).min(bound))
+    }
+
+    /// What has been seen in each lane, by the database's own word.
+    fn seen(&self) -> LaneParams {
+        self.places(|_, bound| bound)
+    }
+
+    fn places(&self, start: impl Fn(&Lane, Place) -> Place) -> LaneParams {
         // Jobs of the horizon's very microsecond may still come, so the bound stays before their ids.
         let horizon = (self.horizon.unwrap_or(DbInstant::BEGINNING), 0);
         let mut params = LaneParams::default();
         for (lane @ (queue, priority), place) in &self.lanes {
-            let (run_at, id) = (*place).min(horizon).min(lowered.get(lane).copied().unwrap_or(*place));
+            let (run_at, id) = start(lane, (*place).min(horizon));
             params.queues.push(queue.clone());
             params.priorities.push(*priority);
             params.run_ats.push(run_at);
@@ -153,8 +165,8 @@ impl Store {
         let run_ats: Vec<DbInstant> = head.get("lane_run_ats");
         let ids: Vec<i64> = head.get("lane_ids");
         let seen = queues.into_iter().zip(priorities).zip(run_ats.into_iter().zip(ids)).collect();
-        let snapshot = Snapshot { xmax: head.get("snapshot_xmax"), seen_at: head.get("seen_at") };
-        bounds.inner().advance(seen, head.get("snapshot_xmin"), snapshot);
+        let snapshot = Snapshot { next_xid: head.get("next_xid"), seen_at: head.get("seen_at") };
+        bounds.inner().advance(seen, head.get("oldest_xid"), snapshot);
         let jobs = rows[1..]
             .iter()
             .map(|row| ClaimedJob {
@@ -178,10 +190,17 @@ impl Store {
         })
     }
 
+    /// Gives back what this worker claimed without hearing of it. Only for the claimer, between two claims.
+    pub async fn recover_claims(&self, worker: WorkerId, known_claims: &[i64]) -> anyhow::Result<usize> {
+        let sql = "-- recover_claims\nselect leasehold.recover_claims($1, $2)";
+        let params = [(&worker.0 as _, Type::INT8), (&known_claims as _, Type::INT8_ARRAY)];
+        Ok(self.rows("recovering claims", sql, &params).await?.len())
+    }
+
     /// Looks below the bounds for jobs that wait there and lowers the bounds to them. Answers whether there was any. May take
     /// long while somebody holds an old snapshot.
     pub async fn find_stragglers(&self, bounds: &Bounds) -> anyhow::Result<bool> {
-        let lanes = bounds.inner().starts();
+        let lanes = bounds.inner().seen();
         let rows = self
             .rows_within(
                 Duration::from_secs(120),
@@ -205,4 +224,67 @@ impl Store {
 
 fn millis(ms: i32) -> Duration {
     Duration::from_millis(u64::from(ms.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: i64) -> DbInstant {
+        DbInstant::from_micros(micros)
+    }
+
+    fn lane() -> Lane {
+        ("default".into(), 0)
+    }
+
+    fn claim(bounds: &mut Inner, place: Place, oldest_xid: i64, next_xid: i64, seen_at: i64) {
+        bounds.advance(vec![(lane(), place)], oldest_xid, Snapshot { next_xid, seen_at: at(seen_at) });
+    }
+
+    fn start(bounds: &mut Inner) -> Place {
+        let params = bounds.starts();
+        (params.run_ats[0], params.ids[0])
+    }
+
+    #[test]
+    fn a_bound_waits_for_transactions_that_may_still_commit_older_jobs() {
+        let mut bounds = Inner::default();
+        // Transaction 5 is open while the lane is seen to its end at 100.
+        claim(&mut bounds, (at(100), 0), 5, 8, 100);
+        assert_eq!(start(&mut bounds), (DbInstant::BEGINNING, 0));
+        // It is still open at 200.
+        claim(&mut bounds, (at(200), 0), 5, 9, 200);
+        assert_eq!(start(&mut bounds), (DbInstant::BEGINNING, 0));
+        // All below 8 have ended by 300: nothing older than 100 can appear any more, but something older than 200 can.
+        claim(&mut bounds, (at(300), 0), 8, 12, 300);
+        assert_eq!(start(&mut bounds), (at(100), 0));
+    }
+
+    #[test]
+    fn a_claim_that_filled_up_has_seen_no_further_than_its_last_job() {
+        let mut bounds = Inner::default();
+        claim(&mut bounds, (at(40), 17), 8, 8, 100);
+        claim(&mut bounds, (at(50), 18), 9, 9, 200);
+        assert_eq!(start(&mut bounds), (at(50), 18));
+    }
+
+    #[test]
+    fn a_straggler_lowers_the_bound_for_one_claim() {
+        let mut bounds = Inner::default();
+        claim(&mut bounds, (at(100), 0), 8, 8, 100);
+        claim(&mut bounds, (at(200), 0), 9, 9, 200);
+        bounds.lowered.insert(lane(), (at(30), 6));
+        assert_eq!(bounds.seen().run_ats, [at(200)], "looking for more stragglers does not use it up");
+        assert_eq!(start(&mut bounds), (at(30), 6));
+        assert_eq!(start(&mut bounds), (at(200), 0));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_starts_anew() {
+        let mut bounds = Inner::default();
+        claim(&mut bounds, (at(100), 0), 8, 8, 100);
+        claim(&mut bounds, (at(50), 0), 9, 9, 50);
+        assert!(bounds.lanes.is_empty());
+    }
 }

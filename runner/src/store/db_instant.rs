@@ -12,6 +12,11 @@ pub struct DbInstant(i64);
 
 impl DbInstant {
     pub const BEGINNING: Self = Self(i64::MIN);
+
+    #[cfg(test)]
+    pub fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
 }
 
 impl<'a> FromSql<'a> for DbInstant {

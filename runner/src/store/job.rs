@@ -255,7 +255,7 @@ fn attempt_row(row: &Row) -> AttemptRow {
         failure_kind: row.get("failure_kind"),
         message: row.get("message"),
         backtrace: row.get("backtrace"),
-        log: row.get::<_, Option<Vec<u8>>>("log").map(|log| String::from_utf8_lossy(&log).into_owned()),
+        log: row.get("log"),
         log_dropped_bytes: row.get("log_dropped_bytes"),
         usage: row.get("usage"),
     }

@@ -34,8 +34,8 @@ impl Store {
             let tx = client.transaction().await?;
             // Two migrators take turns; the second then finds nothing to do.
             tx.batch_execute("select pg_advisory_xact_lock(7236213), set_config('lock_timeout', '5s', true)").await?;
-            tx.batch_execute(LEDGER).await?;
             tx.batch_execute("set local check_function_bodies = off; set local client_min_messages = warning").await?;
+            tx.batch_execute(LEDGER).await?;
             Ok::<_, tokio_postgres::Error>(tx)
         };
         let tx = run.await.map_err(explain).context("starting the migration")?;

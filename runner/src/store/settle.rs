@@ -5,14 +5,17 @@ use std::collections::HashSet;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::text::{BACKTRACE_BYTES, MESSAGE_BYTES, storable};
 use super::{Params, Store, WorkerId};
 use crate::job::{JobId, Lease};
-use crate::outcome::{Failure, Log, Usage};
+use crate::outcome::{Failure, Log, Usage, clip_text};
 use crate::settlement::{Settled, Settlement};
 
 /// After so many runs that ended with their worker (or by its fault) a job is dead.
 pub const CRASH_LIMIT: i32 = 3;
+/// The longest message that is kept, in bytes: a stack of wrapped errors, not a log.
+const MESSAGE_BYTES: usize = 8 << 10;
+/// The longest backtrace that is kept, in bytes: 32 frames of mangled names.
+const BACKTRACE_BYTES: usize = 16 << 10;
 
 /// One run's settlement, ready to be sent.
 #[derive(Debug, Clone)]
@@ -80,10 +83,12 @@ impl Store {
         let failures = column(batch, |report| failure_of(&report.settlement));
         let kinds: Vec<Option<&str>> = failures.iter().map(|failure| failure.map(|f| f.kind.as_str())).collect();
         let messages: Vec<Option<String>> =
-            failures.iter().map(|failure| failure.map(|f| storable(&f.message, MESSAGE_BYTES))).collect();
+            failures.iter().map(|failure| failure.map(|f| clip_text(f.message.as_bytes(), MESSAGE_BYTES))).collect();
         let backtraces: Vec<Option<String>> = failures
             .iter()
-            .map(|failure| failure.and_then(|f| f.backtrace.as_deref()).map(|text| storable(text, BACKTRACE_BYTES)))
+            .map(|failure| {
+                failure.and_then(|f| f.backtrace.as_deref()).map(|text| clip_text(text.as_bytes(), BACKTRACE_BYTES))
+            })
             .collect();
         let results: Vec<Option<&[u8]>> = column(batch, |report| match &report.settlement {
             Settlement::Complete { result } => Some(result.as_slice()),
@@ -182,34 +187,34 @@ fn column<'a, T>(batch: &'a [Report], value: impl Fn(&'a Report) -> T) -> Vec<T>
     batch.iter().map(value).collect()
 }
 
-struct UsageColumns<'a> {
+struct UsageColumns {
     fuel: Vec<i64>,
     wall_us: Vec<i64>,
     cpu_us: Vec<i64>,
     memory_peak_bytes: Vec<i64>,
-    logs: Vec<Option<&'a [u8]>>,
+    logs: Vec<Option<String>>,
     log_dropped_bytes: Vec<i64>,
 }
 
-impl<'a> UsageColumns<'a> {
-    fn of(batch: &'a [Report]) -> Self {
+impl UsageColumns {
+    fn of(batch: &[Report]) -> Self {
         let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         Self {
             fuel: column(batch, |report| count(report.usage.fuel)),
             wall_us: column(batch, |report| i64::try_from(report.usage.wall.as_micros()).unwrap_or(i64::MAX)),
             cpu_us: column(batch, |report| i64::try_from(report.usage.cpu.as_micros()).unwrap_or(i64::MAX)),
             memory_peak_bytes: column(batch, |report| count(report.usage.memory_peak_bytes)),
-            logs: column(batch, |report| Some(report.log.bytes.as_slice()).filter(|log| !log.is_empty())),
+            logs: column(batch, |report| (!report.log.is_empty()).then(|| report.log.to_text())),
             log_dropped_bytes: column(batch, |report| count(report.log.dropped_bytes)),
         }
     }
 
-    fn push_onto<'b>(&'b self, params: &mut Vec<(&'b (dyn ToSql + Sync), Type)>) {
+    fn push_onto<'a>(&'a self, params: &mut Vec<(&'a (dyn ToSql + Sync), Type)>) {
         params.push((&self.fuel, Type::INT8_ARRAY));
         params.push((&self.wall_us, Type::INT8_ARRAY));
         params.push((&self.cpu_us, Type::INT8_ARRAY));
         params.push((&self.memory_peak_bytes, Type::INT8_ARRAY));
-        params.push((&self.logs, Type::BYTEA_ARRAY));
+        params.push((&self.logs, Type::TEXT_ARRAY));
         params.push((&self.log_dropped_bytes, Type::INT8_ARRAY));
     }
 }

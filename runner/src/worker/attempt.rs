@@ -14,7 +14,7 @@ use super::{Shared, Stage};
 use crate::job::{Claim, JobId, Lease, Limits};
 use crate::outcome::{Failure, FailureKind, Log, Outcome, Run, Stop, Usage};
 use crate::retry::RetryPolicy;
-use crate::sandbox::{JobInput, RunControl};
+use crate::sandbox::{JobInput, LoadError, RunControl};
 use crate::settlement::{HOST_FAULT_DELAY, Settlement, decide};
 use crate::store::{ClaimedJob, Report};
 
@@ -72,12 +72,14 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
     };
     let claim = claim(job, &known.version, &known.tenant_name, lease);
     let run = match shared.modules.prepared(claim.tenant, &claim.module).await {
-        Ok(Ok(prepared)) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
-        Ok(Err(refused)) => {
+        Ok(prepared) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
+        Err(LoadError::Prepare(refused)) => {
             let outcome = Outcome::Failed(failure(FailureKind::Link, refused.to_string()));
             Run { outcome, usage: Usage::default(), log: Log::default() }
         }
-        Err(cause) => return unrun(release(job_id, &cause)),
+        Err(cause @ (LoadError::Fetch(_) | LoadError::Digest { .. } | LoadError::Abandoned)) => {
+            return unrun(release(job_id, &cause.into()));
+        }
     };
     if run.outcome == Outcome::Stopped(Stop::LeaseLost) {
         warn!(%job_id, lease_no = lease.number, "stopped: the lease is lost or about to run out");

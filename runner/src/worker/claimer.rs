@@ -2,11 +2,14 @@
 //! until a NOTIFY, the next due time, or a jittered poll. Whatever wakes it, it only ever looks: no hint is trusted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc, watch};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::attempt::Dispatched;
 use super::{Shared, Stage};
@@ -43,21 +46,18 @@ pub struct Room {
 impl Room {
     pub fn leave(&self) {
         self.left.fetch_add(1, Relaxed);
-        let inside = self.inside.fetch_sub(1, Relaxed) - 1;
-        if inside == self.wanted.load(Relaxed) {
+        // The two loads and stores here and in `at_most` must be seen in one order, or the bell is not rung.
+        let inside = self.inside.fetch_sub(1, SeqCst) - 1;
+        if inside == self.wanted.load(SeqCst) {
             self.bell.notify_one();
         }
     }
 
     async fn at_most(&self, inside: usize) {
-        self.wanted.store(inside, Relaxed);
-        loop {
-            let bell = self.bell.notified();
-            if self.inside.load(Relaxed) <= inside {
-                return;
-            }
-            // The bell can be missed when a job left between the two loads above; the timer makes that cost little.
-            let _ = tokio::time::timeout(Duration::from_millis(20), bell).await;
+        self.wanted.store(inside, SeqCst);
+        while self.inside.load(SeqCst) > inside {
+            // The bell keeps one ring for a waiter that comes late.
+            self.bell.notified().await;
         }
     }
 }
@@ -123,84 +123,72 @@ impl Claimer {
     pub async fn run(mut self, mut stage: watch::Receiver<Stage>) {
         let stragglers =
             tokio::spawn(look_for_stragglers(self.shared.clone(), self.bounds.clone(), self.requeued.clone()));
-        let mut wait = Wait::ForRoom;
         let mut retry = RETRY.0;
-        loop {
-            // Only the waiting is cut short. A claim under way is waited for: dropped, it would still take its jobs, which
-            // nobody would run until their lease ran out.
-            let limit = tokio::select! {
-                biased;
-                _asked = stage.wait_for(|stage| *stage >= Stage::Drain) => break,
-                limit = self.wait(wait) => limit,
-            };
-            wait = match self.claim(limit).await {
-                Ok(next) => {
-                    retry = RETRY.0;
-                    next
-                }
+        // A claim under way is always waited for: its jobs would be nobody's.
+        while let Some(limit) = unless_draining(&mut stage, self.wait_for_room()).await {
+            let claimed = match self.claim_once(limit).await {
+                Ok(claimed) => claimed,
                 Err(cause) => {
                     warn!("{cause:#}; trying again in {} ms", retry.as_millis());
-                    let this = retry;
+                    unless_draining(&mut stage, tokio::time::sleep(jittered(retry))).await;
+                    self.recover().await;
                     retry = (retry * 2).min(RETRY.1);
-                    Wait::ToRetry(this)
+                    continue;
                 }
             };
+            retry = RETRY.0;
+            if claimed.count > 0 {
+                self.busy_claims += 1;
+                if self.busy_claims >= BUSY_CLAIMS && self.notified_until.is_some() {
+                    self.ask_for_notices(Duration::ZERO).await;
+                }
+                continue;
+            }
+            self.busy_claims = 0;
+            let newly = self.notified_until.is_none();
+            if self.notified_until.is_none_or(|until| until < Instant::now() + SLEEP_TTL / 2) {
+                self.ask_for_notices(SLEEP_TTL).await;
+            }
+            // After asking for the first time it looks once more: a job may have been committed since the claim, by somebody
+            // who saw nobody asleep.
+            if !newly || self.notified_until.is_none() {
+                unless_draining(&mut stage, self.sleep(claimed.next_due)).await;
+            }
         }
         stragglers.abort();
         let _ = stragglers.await;
     }
 
-    /// Waits until a claim is worth sending; answers for how many jobs.
-    async fn wait(&mut self, wait: Wait) -> usize {
-        match wait {
-            Wait::ForRoom => (),
-            Wait::ToRetry(retry) => tokio::time::sleep(jittered(retry)).await,
-            Wait::ForJobs { next_due } => self.sleep(next_due).await,
+    /// After a claim that failed it is not known whether it was committed.
+    async fn recover(&self) {
+        match self.shared.store.recover_claims(self.shared.id, &self.shared.held.known_claims()).await {
+            Ok(0) => (),
+            Ok(count) => info!(count, "gave back jobs whose claim was not answered"),
+            Err(cause) => warn!("{cause:#}"),
         }
-        self.wait_for_room().await
     }
 
+    /// Waits until a claim is worth sending; answers for how many jobs.
     async fn wait_for_room(&mut self) -> usize {
         let slots = self.shared.config.slots;
+        let room = self.room.clone();
         loop {
-            let ahead = self.rate.ahead(&self.room);
-            let inside = self.room.inside.load(Relaxed);
+            let ahead = self.rate.ahead(&room);
+            let inside = room.inside.load(SeqCst);
             // A free slot is worth a claim by itself; jobs ahead of their slots are claimed by the half batch.
-            if inside < slots || inside <= slots + ahead / 2 {
-                let limit = slots + ahead - inside;
-                if limit > 0 {
-                    return limit;
+            let enough = slots + ahead / 2 - usize::from(ahead == 0);
+            if inside <= enough {
+                return slots + ahead - inside;
+            }
+            let left = room.at_most(enough);
+            tokio::pin!(left);
+            loop {
+                tokio::select! {
+                    () = &mut left => break,
+                    Some(notice) = self.heard.recv() => { self.take_in(notice); }
                 }
             }
-            let wanted = (slots + ahead / 2).max(slots) - usize::from(ahead == 0);
-            // A full worker still listens: somebody may ask to cancel what fills it.
-            tokio::select! {
-                () = self.room.at_most(wanted) => (),
-                Some(notice) = self.heard.recv() => { self.take_in(notice); }
-            }
         }
-    }
-
-    /// One claim, and a second one when it found nothing and nobody would have told. Answers what to wait for next.
-    async fn claim(&mut self, limit: usize) -> anyhow::Result<Wait> {
-        let ClaimedNow { next_due, count } = self.claim_once(limit).await?;
-        if count > 0 {
-            self.busy_claims += 1;
-            if self.busy_claims >= BUSY_CLAIMS && self.notified_until.is_some() {
-                self.ask_for_notices(Duration::ZERO).await;
-            }
-            return Ok(Wait::ForRoom);
-        }
-        self.busy_claims = 0;
-        if self.notified_until.is_none_or(|until| until.saturating_duration_since(Instant::now()) < SLEEP_TTL / 2) {
-            let newly = self.notified_until.is_none();
-            self.ask_for_notices(SLEEP_TTL).await;
-            if newly && self.notified_until.is_some() {
-                // A job may have been committed between the claim and our asking, by somebody who saw nobody asleep.
-                return Ok(Wait::ForRoom);
-            }
-        }
-        Ok(Wait::ForJobs { next_due })
     }
 
     async fn claim_once(&mut self, limit: usize) -> anyhow::Result<ClaimedNow> {
@@ -223,7 +211,7 @@ impl Claimer {
             })
             .collect();
         held.add(claim_id, dispatched.iter().map(|d| (d.job.id, d.job.lease_no, d.control.clone())));
-        self.room.inside.fetch_add(count, Relaxed);
+        self.room.inside.fetch_add(count, SeqCst);
         for job in dispatched {
             // The slots outlive the claimer, so the queue is open.
             let _ = self.dispatch.try_send(job);
@@ -285,13 +273,6 @@ impl Claimer {
     }
 }
 
-/// What a claimer waits for before its next claim, besides room.
-enum Wait {
-    ForRoom,
-    ToRetry(Duration),
-    ForJobs { next_due: Option<Duration> },
-}
-
 struct ClaimedNow {
     next_due: Option<Duration>,
     count: usize,
@@ -335,6 +316,15 @@ async fn look_for_stragglers(shared: Arc<Shared>, bounds: Arc<Bounds>, found: Ar
             Err(cause) => warn!("{cause:#}"),
         }
         wait = STRAGGLERS.max(started.elapsed() * STRAGGLERS_SHARE);
+    }
+}
+
+/// None when the worker drains first.
+async fn unless_draining<T>(stage: &mut watch::Receiver<Stage>, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        _asked = stage.wait_for(|stage| *stage >= Stage::Drain) => None,
+        done = work => Some(done),
     }
 }
 

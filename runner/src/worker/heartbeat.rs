@@ -13,6 +13,7 @@ use super::Shared;
 use super::claimer::jittered;
 use crate::job::JobId;
 use crate::outcome::Stop;
+use crate::store::Beat;
 
 /// Beats until `beating` turns false, and at once when asked.
 pub async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<()>, mut beating: watch::Receiver<bool>) {
@@ -42,8 +43,8 @@ async fn beat(shared: &Arc<Shared>, interrupts: &mut JoinSet<()>) -> anyhow::Res
     let held = shared.held.snapshot();
     let sent = Instant::now();
     let answer = shared.store.heartbeat(shared.id, &held.claims, &held.closed, shared.config.lease, &held.jobs).await;
-    let beat = match answer {
-        Ok(beat) => beat,
+    let (lost, wanted): (HashSet<_>, HashSet<_>) = match answer {
+        Ok(Beat { lost, cancel }) => (lost.into_iter().collect(), cancel.into_iter().collect()),
         Err(cause) => {
             shared.held.still_closed(held.closed);
             return Err(cause);
@@ -51,22 +52,21 @@ async fn beat(shared: &Arc<Shared>, interrupts: &mut JoinSet<()>) -> anyhow::Res
     };
     // From before it was sent, so this end can only be too early.
     shared.held.extend(&held.jobs, sent + shared.config.lease - shared.config.lease_margin());
-    let lost: HashSet<JobId> = beat.lost.into_iter().collect();
-    for (id, lease_no) in held.jobs.into_iter().filter(|(id, _)| lost.contains(id)) {
-        // A job that was settled while the heartbeat was under way shows as lost, and is no longer held; one that came back
-        // meanwhile is held under a newer lease.
-        shared.held.stop(id, lease_no, Stop::LeaseLost);
+    // Under the lease number that was asked about: the job may have come back here under a newer one meanwhile. And one that
+    // was settled meanwhile shows as lost, which hurts nobody.
+    for leased in held.jobs.iter().filter(|(id, _)| lost.contains(id)) {
+        shared.held.stop(*leased, Stop::LeaseLost);
     }
-    for id in beat.cancel {
-        cancel(shared, interrupts, id);
+    for leased in held.jobs.iter().filter(|(id, _)| wanted.contains(id)) {
+        cancel(shared, interrupts, *leased);
     }
     Ok(())
 }
 
 /// Asks, waits out the grace period, interrupts.
-fn cancel(shared: &Arc<Shared>, interrupts: &mut JoinSet<()>, id: JobId) {
-    let Some(control) = shared.held.cancel(id) else { return };
-    info!(job_id = %id, grace_ms = shared.config.cancel_grace.as_millis() as u64, "asked to cancel");
+fn cancel(shared: &Arc<Shared>, interrupts: &mut JoinSet<()>, leased: (JobId, i32)) {
+    let Some(control) = shared.held.cancel(leased) else { return };
+    info!(job_id = %leased.0, grace_ms = shared.config.cancel_grace.as_millis() as u64, "asked to cancel");
     let grace = shared.config.cancel_grace;
     interrupts.spawn(async move {
         tokio::time::sleep(grace).await;

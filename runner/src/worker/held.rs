@@ -90,6 +90,12 @@ impl Held {
         self.inner().closed.extend(closed);
     }
 
+    /// All claims of this worker that the database may still have.
+    pub fn known_claims(&self) -> Vec<i64> {
+        let inner = self.inner();
+        inner.claims.keys().chain(&inner.closed).copied().collect()
+    }
+
     pub fn take_closed(&self) -> Vec<i64> {
         std::mem::take(&mut self.inner().closed)
     }
@@ -105,8 +111,8 @@ impl Held {
     }
 
     /// The handle of a job that was asked to cancel, the first time it is asked for.
-    pub fn cancel(&self, id: JobId) -> Option<RunControl> {
-        let control = self.inner().jobs.get(&id)?.control.clone();
+    pub fn cancel(&self, (id, lease_no): (JobId, i32)) -> Option<RunControl> {
+        let control = self.inner().jobs.get(&id).filter(|held| held.lease_no == lease_no)?.control.clone();
         if control.cancel_requested() {
             return None;
         }
@@ -114,8 +120,7 @@ impl Held {
         Some(control)
     }
 
-    /// Stops the run of a job under this lease, if it is still held.
-    pub fn stop(&self, id: JobId, lease_no: i32, stop: Stop) {
+    pub fn stop(&self, (id, lease_no): (JobId, i32), stop: Stop) {
         if let Some(held) = self.inner().jobs.get(&id).filter(|held| held.lease_no == lease_no) {
             held.control.stop(stop);
         }

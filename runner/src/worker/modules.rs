@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use anyhow::Context as _;
 use tokio::sync::OnceCell;
 
-use crate::job::{Digest, ModuleVersion, TenantId};
-use crate::sandbox::{PrepareError, Prepared, Sandbox};
+use crate::job::{ModuleVersion, TenantId};
+use crate::sandbox::{LoadError, ModuleCache, Prepared, Sandbox};
 use crate::store::Store;
 
 /// How many versions' settings are remembered, some hundred bytes each. Past it all are forgotten and looked up again.
@@ -16,9 +16,12 @@ const VERSIONS: usize = 10_000;
 
 pub struct Modules {
     store: Store,
-    cache: Cache,
-    versions: Mutex<HashMap<(i32, i32), Arc<OnceCell<Option<Arc<Known>>>>>>,
+    cache: ModuleCache,
+    versions: Mutex<Versions>,
 }
+
+/// By module and version; None for one that was removed.
+type Versions = HashMap<(i32, i32), Arc<OnceCell<Option<Arc<Known>>>>>;
 
 /// A version and who it belongs to.
 pub struct Known {
@@ -28,7 +31,7 @@ pub struct Known {
 
 impl Modules {
     pub fn new(store: Store, sandbox: Sandbox) -> Self {
-        Self { store, cache: Cache { sandbox, cells: Mutex::default() }, versions: Mutex::default() }
+        Self { store, cache: ModuleCache::new(sandbox), versions: Mutex::default() }
     }
 
     /// None when the version was removed meanwhile.
@@ -51,41 +54,12 @@ impl Modules {
         Ok(known.clone())
     }
 
-    /// The outer error is ours (the database), the inner one the module's.
-    pub async fn prepared(
-        &self,
-        tenant: TenantId,
-        version: &ModuleVersion,
-    ) -> anyhow::Result<Result<Prepared, PrepareError>> {
+    pub async fn prepared(&self, tenant: TenantId, version: &ModuleVersion) -> Result<Prepared, LoadError> {
         let digest = version.digest;
-        self.cache
-            .get_or_prepare(digest, || async move {
-                let bytes = self.store.module_bytes(tenant, digest).await?;
-                bytes.with_context(|| format!("the bytes of module {} (digest {digest}) are gone", version.name))
-            })
-            .await
-    }
-}
-
-struct Cache {
-    sandbox: Sandbox,
-    cells: Mutex<HashMap<Digest, Arc<OnceCell<Result<Prepared, PrepareError>>>>>,
-}
-
-impl Cache {
-    async fn get_or_prepare<F, Fut>(&self, digest: Digest, fetch: F) -> anyhow::Result<Result<Prepared, PrepareError>>
-    where
-        F: FnOnce() -> Fut,
-        Fut: Future<Output = anyhow::Result<Vec<u8>>>,
-    {
-        let cell = self.cells.lock().expect("nobody panics while holding it").entry(digest).or_default().clone();
-        let prepared = cell
-            .get_or_try_init(|| async {
-                let bytes = fetch().await?;
-                let sandbox = self.sandbox.clone();
-                tokio::task::spawn_blocking(move || sandbox.prepare(&bytes)).await.context("preparing the module")
-            })
-            .await?;
-        Ok(prepared.clone())
+        let fetch = async || {
+            let bytes = self.store.module_bytes(tenant, digest).await?;
+            bytes.with_context(|| format!("the bytes of module {} (digest {digest}) are gone", version.name))
+        };
+        self.cache.get_or_prepare(digest, fetch).await
     }
 }

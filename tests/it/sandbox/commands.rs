@@ -62,3 +62,25 @@ async fn a_command_runs_under_the_same_limits() {
     let tight = run(&command(""), b"", &LIMITS).await;
     assert_eq!(failure(&tight).kind, FailureKind::Memory, "{:?}", tight.outcome);
 }
+
+/// A component that exports `wasi:cli/run` and answers with the given discriminant: 0 is ok, 1 an error.
+fn command_component(answer: u32) -> Vec<u8> {
+    let text = format!(
+        r#"(component
+            (core module $m (func (export "run") (result i32) (i32.const {answer})))
+            (core instance $i (instantiate $m))
+            (func $run (result (result)) (canon lift (core func $i "run")))
+            (instance $command (export "run" (func $run)))
+            (export "wasi:cli/run@0.2.3" (instance $command)))"#
+    );
+    wat::parse_str(text).expect("the component parses")
+}
+
+#[tokio::test]
+async fn a_component_that_is_a_program_runs_as_one() {
+    assert_eq!(prepare(&command_component(0)).kind(), ModuleKind::Command);
+    assert_eq!(result(&run(&command_component(0), b"", &ROOMY).await), b"");
+    let failed = run(&command_component(1), b"", &ROOMY).await;
+    assert_eq!(failure(&failed).kind, FailureKind::Exit);
+    assert_eq!(failure(&failed).message, "exit code 1, and nothing on stderr");
+}

@@ -109,9 +109,54 @@ fn what_would_keep_the_compiler_busy_is_refused_before_it_starts() {
     let many = wat::parse_str(many).expect("it parses");
     assert!(matches!(refusal(&many), PrepareError::TooComplex { found: 65_537, .. }), "{:?}", refusal(&many));
     let targets = " 0".repeat(20_000);
-    let tables = format!("(block (br_table {targets} (i32.const 0)))").repeat(2);
-    let branchy = wat::parse_str(format!("(module (func (export \"_start\") {tables}))")).expect("it parses");
-    assert!(matches!(refusal(&branchy), PrepareError::TooComplex { .. }), "{:?}", refusal(&branchy));
+    let tables = format!("(block (br_table {targets} (i32.const 0)))");
+    let function = |body: &str| format!("(func {body})");
+    let module = |functions: &str| {
+        wat::parse_str(format!("(module {functions} (func (export \"_start\")))")).expect("it parses")
+    };
+    for (functions, refused) in [
+        (function(&tables.repeat(2)), "branch table targets in one function"),
+        (function(&tables).repeat(14), "branch table targets"),
+        (
+            function(&format!("(local {}) {}", "i32 ".repeat(2_000), "(block)".repeat(1_000))),
+            "locals times blocks in one function",
+        ),
+        (
+            function(&format!("(local {}) {}", "i32 ".repeat(1_000), "(block)".repeat(1_000))).repeat(9),
+            "locals times blocks",
+        ),
+        (function(&"(drop (i64.const 0x7fffffffffffffff))".repeat(100_000)), "bytes of code in one function"),
+    ] {
+        let error = refusal(&module(&functions));
+        assert!(matches!(error, PrepareError::TooComplex { what, .. } if what == refused), "{refused}: {error}");
+    }
+}
+
+#[test]
+fn components_that_double_with_each_level_are_refused_before_they_are_laid_out() {
+    let doubling = |levels: u32| {
+        let mut text = String::from("(component (component $c0 (core module $m) (core instance (instantiate $m)))");
+        for level in 1..levels {
+            text += &format!(
+                "(component $c{level} (alias outer 1 $c{} (component $inner))
+                    (instance (instantiate $inner)) (instance (instantiate $inner)))",
+                level - 1
+            );
+        }
+        text += &format!("(instance (instantiate $c{})))", levels - 1);
+        refusal(&wat::parse_str(text).expect("it parses"))
+    };
+    assert!(matches!(doubling(40), PrepareError::TooComplex { what: "instances", .. }), "{:?}", doubling(40));
+    // A few levels are nothing to object to; it only has no entry.
+    assert!(matches!(doubling(4), PrepareError::NoEntry(_)), "{:?}", doubling(4));
+}
+
+#[test]
+fn more_debug_information_than_can_be_read_at_each_trap_is_refused() {
+    let zeros = "\\00".repeat(9 << 20);
+    let module = format!("(module (@custom \".debug_info\" \"{zeros}\") (func (export \"_start\")))");
+    let refused = refusal(&wat::parse_str(module).expect("it parses"));
+    assert_eq!(refused, PrepareError::DebugInfo { found: 9 << 20, limit: 8 << 20 });
 }
 
 #[test]
@@ -119,4 +164,37 @@ fn a_command_is_a_command() {
     let inspection = SANDBOX.inspect(&command(""));
     assert_eq!((inspection.kind, inspection.problem), (Some(ModuleKind::Command), None));
     assert!(inspection.imports.contains(&"wasi_snapshot_preview1::fd_write".to_owned()));
+}
+
+/// A component that exports a handler of the given version whose `run` has the given type.
+fn handler(version: &str, core: &str, run: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(component
+            (core module $m (func (export "run") {core} unreachable))
+            (core instance $i (instantiate $m))
+            (func $run {run} (canon lift (core func $i "run")))
+            (instance $handler (export "run" (func $run)))
+            (export "leasehold:job/handler@{version}" (instance $handler)))"#
+    );
+    wat::parse_str(text).expect("the component parses")
+}
+
+#[test]
+fn a_handler_of_another_version_or_type_is_refused_at_upload() {
+    let newer = refusal(&handler("2.0.0", "(result i32)", "(result u32)")).to_string();
+    assert!(newer.contains("leasehold:job/handler@2.0.0") && newer.contains("version 1.0.0"), "{newer}");
+    let other = refusal(&handler("1.0.0", "(param i32) (result i32)", "(param \"n\" u32) (result u32)")).to_string();
+    assert!(other.contains("func(u32) -> u32") && other.contains("snooze(u64)"), "{other}");
+}
+
+#[test]
+fn no_torn_or_flipped_module_ends_the_worker() {
+    let module = core("says");
+    // A fixed walk through the module, so that a failure repeats: each byte of a stride flipped in turn, and cut there.
+    for (at, bit) in (8..module.len()).step_by(29).zip((0..8).cycle()) {
+        let mut flipped = module.clone();
+        flipped[at] ^= 1 << bit;
+        let _ = SANDBOX.inspect(&flipped);
+        assert!(SANDBOX.prepare(&module[..at]).is_err(), "cut at {at}");
+    }
 }

@@ -7,8 +7,9 @@ use leasehold::outcome::{FailureKind, Outcome, Run, Stop};
 use leasehold::sandbox::{Prepared, RunControl};
 use leasehold_tests::guests::{LIMITS, SANDBOX, core, failure, job, prepare};
 
-/// Guests that compute for ever, that wait for ever, and that never get to start.
-const ENDLESS: [&str; 4] = ["spin", "spin_in_host_calls", "sleep", "spin_at_start"];
+/// Guests that compute for ever, that wait for ever, that do either by way of the host, and that never get to start.
+const ENDLESS: [&str; 7] =
+    ["spin", "spin_in_host_calls", "log_forever", "fill_forever", "sleep", "poll_forever", "spin_at_start"];
 /// How late an end may come on a busy machine. The sandbox aims at a tick of 1 ms.
 const LATE: Duration = Duration::from_secs(2);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::job::Limits;
 use leasehold::outcome::{FailureKind, Outcome};
-use leasehold_tests::guests::{LIMITS, core, core_from, failure, result, run};
+use leasehold_tests::guests::{LIMITS, command, core, core_from, failure, result, run};
 
 #[tokio::test]
 async fn a_result_comes_back_as_it_is() {
@@ -112,4 +112,35 @@ async fn a_trap_while_instantiating_is_a_trap() {
     let guest = "(func $boom unreachable) (start $boom)\n(func $run (param i32 i32) (result i32) unreachable)";
     let trapped = run(&core_from(guest), b"", &LIMITS).await;
     assert_eq!(failure(&trapped).kind, FailureKind::Trap);
+}
+
+#[tokio::test]
+async fn a_guest_gets_no_arguments_no_environment_and_no_directories() {
+    assert_eq!(result(&run(&core("looks_around"), b"", &LIMITS).await), b"000");
+}
+
+#[tokio::test]
+async fn a_guest_cannot_hoard_handles_or_random_numbers() {
+    for (guest, says) in
+        [("hoards_handles", "holds 4096 handles"), ("random", "requested len 104857600 exceeds limit 1048576")]
+    {
+        let limits = Limits { memory_bytes: 256 << 20, ..LIMITS };
+        let refused = run(&core(guest), b"", &limits).await;
+        assert_eq!(failure(&refused).kind, FailureKind::Abi, "{guest}: {:?}", refused.outcome);
+        assert!(failure(&refused).message.contains(says), "{guest}: {}", failure(&refused).message);
+        assert!(refused.usage.memory_peak_bytes < 1 << 20, "{guest}: {:?}", refused.usage);
+    }
+}
+
+#[tokio::test]
+async fn limits_without_bound_are_no_mistake_of_the_hosts() {
+    let limits = Limits {
+        fuel: u64::MAX,
+        memory_bytes: u64::MAX,
+        timeout: Duration::MAX,
+        result_bytes: u64::MAX,
+        log_bytes: u64::MAX,
+    };
+    assert_eq!(result(&run(&core("says"), b"1", &limits).await), b"1");
+    assert_eq!(result(&run(&command("(call $cat)"), b"1", &limits).await), b"1");
 }

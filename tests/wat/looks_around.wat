@@ -1,0 +1,11 @@
+;; Returns how many arguments, environment variables and directories it was given, as three digits.
+(import "wasi_snapshot_preview1" "args_sizes_get" (func $args (param i32 i32) (result i32)))
+(import "wasi_snapshot_preview1" "environ_sizes_get" (func $env (param i32 i32) (result i32)))
+(import "wasi_snapshot_preview1" "fd_prestat_get" (func $dir (param i32 i32) (result i32)))
+(func $run (param i32 i32) (result i32)
+  (drop (call $args (i32.const 2048) (i32.const 2064)))
+  (drop (call $env (i32.const 2052) (i32.const 2064)))
+  (i32.store8 (i32.const 2100) (i32.add (i32.const 48) (i32.load (i32.const 2048))))
+  (i32.store8 (i32.const 2101) (i32.add (i32.const 48) (i32.load (i32.const 2052))))
+  (i32.store8 (i32.const 2102) (i32.add (i32.const 48) (i32.eqz (call $dir (i32.const 3) (i32.const 2064)))))
+  (call $ok (i32.const 2100) (i32.const 3)))
