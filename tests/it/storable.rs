@@ -6,7 +6,7 @@ use leasehold::job::Limits;
 use leasehold::outcome::{Failure, FailureKind, Log};
 use leasehold::settlement::{Settled, Settlement};
 use leasehold_tests::guests::{LIMITS, command, core, core_from};
-use leasehold_tests::scenario::{report, trap};
+use leasehold_tests::scenario::{eventually, report, trap};
 use leasehold_tests::{TestDb, Upload};
 use serde_json::{Value, json};
 
@@ -207,7 +207,7 @@ async fn a_job_that_cannot_be_settled_at_all_is_not_left_running_for_ever() {
     .await;
     let config = leasehold::worker::WorkerConfig { lease: Duration::from_secs(2), ..leasehold_tests::workers::quick() };
     let worker = db.worker_with(config);
-    leasehold_tests::scenario::eventually("it has run", || worker.finished() == 1).await;
+    eventually("it has run", || worker.finished() == 1).await;
     db.wait_until("its lease has run out", "not exists (select from leasehold.claims where locked_until > clock_timestamp() and locked_until < clock_timestamp() + interval '3 s')").await;
     db.sql("drop trigger refuse on leasehold.history; drop trigger refuse on leasehold.attempts").await;
     // The reaper may have met the refusal too and look again in a minute; that minute is over.
@@ -240,13 +240,26 @@ async fn one_job_that_cannot_be_reaped_keeps_no_other() {
 }
 
 #[tokio::test]
-async fn forty_results_of_a_mebibyte_are_all_kept() {
+async fn forty_results_of_a_mebibyte_are_all_kept_and_no_statement_carries_them_all() {
     let db = TestDb::new().await;
     let limits = Limits { memory_bytes: 8 << 20, result_bytes: 1 << 20, ..LIMITS };
     db.push(Upload { limits, ..Upload::component("result_of", &core("result_of")) }).await;
+    db.sql(
+        "create table batches (results bigint, bytes bigint);
+         create function measure() returns trigger language plpgsql as $$
+         begin insert into batches select count(*), sum(octet_length(result)) from ended; return null; end $$;
+         create trigger measure after insert on leasehold.history referencing new table as ended for each statement execute function measure()",
+    )
+    .await;
+    // While the first of them waits for this lock, the others pile up behind it.
+    let mut other = db.connect().await;
+    let lock = other.transaction().await.expect("a transaction");
+    lock.batch_execute("lock table leasehold.history in share row exclusive mode").await.expect("a lock");
     // 1 MiB, little-endian.
     db.sql("select leasehold.enqueue('result_of', '\\x00001000'::bytea) from generate_series(1, 40)").await;
     let worker = db.worker();
+    eventually("all have run", || worker.finished() == 40).await;
+    lock.rollback().await.expect("it ends");
     db.wait_until("all are done", "(select count(*) from leasehold.history where state = 'done') = 40").await;
     worker.drain().await;
     let sizes: Vec<i32> = db.column("select distinct octet_length(result) from leasehold.history").await;
@@ -254,6 +267,11 @@ async fn forty_results_of_a_mebibyte_are_all_kept() {
     assert_eq!(
         db.value::<i64>("select count(*) from leasehold.history where attempt <> 1 or crash_count > 0").await,
         0
+    );
+    let batches: Vec<i64> = db.column("select results from batches where results > 0 order by 1 desc").await;
+    assert!(
+        batches[0] <= 16 && batches[0] > 1,
+        "16 MiB a statement, and no more statements than that takes: {batches:?}"
     );
 }
 
