@@ -435,6 +435,10 @@ const ILLEGAL: &[(&str, &str)] = &[
     ),
     ("live_jobs_priority_in_range", "update leasehold.live_jobs set priority = 101 where id = 1"),
     ("live_jobs_queue_is_1_to_63_plain_characters", "update leasehold.live_jobs set queue = '' where id = 1"),
+    (
+        "live_jobs_payload_fits_into_a_claim",
+        "update leasehold.live_jobs set payload = convert_to(repeat(' ', 16777217), 'UTF8') where id = 1",
+    ),
     ("claims_one_lease_number_a_job", "update leasehold.claims set lease_nos = '{}'"),
     ("history_is_finished", "update leasehold.history set state = 'running'"),
     ("history_error_iff_dead", "update leasehold.history set failure_kind = 'trap'"),
