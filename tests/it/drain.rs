@@ -48,12 +48,13 @@ async fn nothing_more_is_claimed() {
     let worker = db.worker();
     worker.guests_run(1).await;
     worker.ask(Stage::Drain);
-    // Saying goodbye to the queue is the first thing that a drain does: no NOTIFY, no poll brings a job any more.
+    // Saying goodbye to the queue is the first thing that a drain does: no NOTIFY, no poll brings a job any more, and what a claim
+    // under way at that moment brings is given back.
     let late = db.enqueue("'echo'").await;
     db.cancel(slow).await;
     worker.join().await.expect("it drains");
     assert_eq!(db.state(slow).await, "cancelled");
-    assert_eq!((db.state(late).await, db.job(late).await.lease_no), ("queued".into(), 0));
+    assert_eq!((db.state(late).await, db.job(late).await.attempt), ("queued".into(), 0));
     nothing_was_burned(&db).await;
 }
 
