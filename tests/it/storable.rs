@@ -247,7 +247,7 @@ async fn forty_results_of_a_mebibyte_are_all_kept_and_no_statement_carries_them_
     db.sql(
         "create table batches (results bigint, bytes bigint);
          create function measure() returns trigger language plpgsql as $$
-         begin insert into batches select count(*), sum(octet_length(result)) from ended; return null; end $$;
+         begin insert into public.batches select count(*), sum(octet_length(result)) from ended; return null; end $$;
          create trigger measure after insert on leasehold.history referencing new table as ended for each statement execute function measure()",
     )
     .await;

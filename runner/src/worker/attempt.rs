@@ -14,7 +14,7 @@ use super::{Shared, Stage};
 use crate::job::{Claim, JobId, Lease, Limits};
 use crate::outcome::{Failure, FailureKind, Log, Outcome, Run, Stop, Usage};
 use crate::retry::RetryPolicy;
-use crate::sandbox::{JobInput, LoadError, RunControl};
+use crate::sandbox::{JobInput, LoadError, PrepareError, RunControl};
 use crate::settlement::{HOST_FAULT_DELAY, Settlement, decide};
 use crate::store::{ClaimedJob, Report};
 
@@ -73,6 +73,8 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
     let claim = claim(job, &known.version, &known.tenant_name, lease);
     let run = match shared.modules.prepared(claim.tenant, &claim.module).await {
         Ok(prepared) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
+        // The system refused something to the worker: no fault of the module's.
+        Err(cause @ LoadError::Prepare(PrepareError::Host(_))) => return unrun(release(job_id, &cause.into())),
         Err(LoadError::Prepare(refused)) => {
             let outcome = Outcome::Failed(failure(FailureKind::Link, refused.to_string()));
             Run { outcome, usage: Usage::default(), log: Log::default() }
