@@ -3,7 +3,9 @@
 //! Guests run on a runtime of their own, so that no guest can starve a heartbeat. On the other one run the claimer, the
 //! heartbeat, the settler and maintenance. A job goes
 //!
-//!     claimer -> Dispatched -> slot (on the guests' runtime) -> Report -> settler
+//! ```text
+//! claimer -> Dispatched -> slot (on the guests' runtime) -> Report -> settler
+//! ```
 //!
 //! and stays in `Held`, which the heartbeat extends, from its claim until its settlement is answered.
 
