@@ -21,15 +21,22 @@ begin
     end loop;
 
     grant usage on schema leasehold to leasehold_worker, leasehold_producer;
-    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats to leasehold_worker, leasehold_producer;
+    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats, leasehold.limits to leasehold_worker, leasehold_producer;
     grant execute on all functions in schema leasehold to leasehold_worker;
-    revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue from leasehold_worker;
+    revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue, leasehold.make_gates,
+        leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.after_end, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
+        leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for
+        from leasehold_worker;
     grant select on leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version
         to leasehold_worker;
     grant execute on function
-        leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int),
-        leasehold.enqueue(text, text, text, text, int, timestamptz, int, interval, interval, int),
-        leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int),
-        leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.cancel, leasehold.redrive, leasehold.as_json
+        leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
+                          timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
+        leasehold.enqueue(text, text, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
+                          timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
+        leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
+                          timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
+        leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.job_options, leasehold.check_key, leasehold.new_group, leasehold.cancel,
+        leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json
         to leasehold_producer;
 end $$;

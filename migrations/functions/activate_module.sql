@@ -4,6 +4,7 @@ create or replace function leasehold.activate_module(p_tenant text, p_name text,
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_module record;
+    v_gate_id bigint;
 begin
     select m.* into v_module from leasehold.modules m join leasehold.tenants t using (tenant_id)
      where t.name = p_tenant and m.name = p_name for update of m;
@@ -15,8 +16,12 @@ begin
             using errcode = 'LH002', hint = 'list its versions with: leasehold module show NAME';
     end if;
     update leasehold.modules m set active_version = p_version where m.module_id = v_module.module_id;
-    if p_version is not null then
-        perform leasehold.wake(q.queue) from (select distinct l.queue from leasehold.lanes l) q;
+    if p_version is not null and v_module.active_version is null then
+        -- Made even where nobody waits: a claim that is just making it is waited for.
+        insert into leasehold.gates (tenant_id, kind, module_id) values (v_module.tenant_id, 'off', v_module.module_id) on conflict do nothing;
+        select g.gate_id into v_gate_id from leasehold.gates g
+         where (g.tenant_id, g.kind, g.module_id, g.name) = (v_module.tenant_id, 'off', v_module.module_id, '') for no key update;
+        perform leasehold.open_gates(array[v_gate_id]);
     end if;
     return v_module.active_version;
 end $$;

@@ -20,5 +20,6 @@ begin
         return 'running';
     end if;
     perform leasehold.move_to_cancelled(job_id, null, null, null, null, null);
+    perform leasehold.after_end(array[job_id], 'cancelled');
     return 'cancelled';
 end $$;

@@ -2,12 +2,16 @@
 -- (queue, priority) pair makes its lane known to the claimers.
 create or replace function leasehold.check_enqueue(
     p_module text, p_tenant text, p_queue text, p_priority int, p_max_attempts int, p_timeout interval, p_backoff interval,
-    p_version int, out tenant_id int, out module_id int, out timeout_ms int, out backoff_ms int
+    p_version int, out tenant_id int, out module_id int, out max_attempts int, out timeout_ms int, out backoff_ms int
 )
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+    v_retry jsonb;
 begin
-    select t.tenant_id, m.module_id into tenant_id, module_id
-      from leasehold.tenants t left join leasehold.modules m on m.tenant_id = t.tenant_id and m.name = p_module
+    select t.tenant_id, m.module_id, v.retry into tenant_id, module_id, v_retry
+      from leasehold.tenants t
+      left join leasehold.modules m on m.tenant_id = t.tenant_id and m.name = p_module
+      left join leasehold.module_versions v on v.module_id = m.module_id and v.version = coalesce(p_version, m.active_version)
      where t.name = p_tenant;
     if tenant_id is null then
         raise exception 'no tenant is named %', coalesce(quote_literal(left(p_tenant, 80)), 'null')
@@ -15,15 +19,15 @@ begin
     elsif module_id is null then
         raise exception 'tenant % has no module named %', quote_literal(p_tenant), coalesce(quote_literal(left(p_module, 80)), 'null')
             using errcode = 'LH002', hint = 'upload it with: leasehold module push NAME FILE --tenant TENANT';
-    elsif p_version is not null and not exists (
-        select from leasehold.module_versions v where v.module_id = check_enqueue.module_id and v.version = p_version) then
+    elsif p_version is not null and v_retry is null then
         raise exception 'module % of tenant % has no version %', quote_literal(p_module), quote_literal(p_tenant), p_version
             using errcode = 'LH002', hint = 'list its versions with: leasehold module show NAME';
     elsif p_priority is null or p_priority not between -100 and 100 then
         raise exception 'priority % is outside -100 to 100', p_priority using errcode = 'LH003';
-    elsif p_max_attempts is null or p_max_attempts not between 1 and 1000 then
+    elsif p_max_attempts not between 1 and 1000 then
         raise exception 'max_attempts % is outside 1 to 1000', p_max_attempts using errcode = 'LH003';
     end if;
+    max_attempts := coalesce(p_max_attempts, (v_retry ->> 'max_attempts')::int, 5);
     if p_timeout is not null then
         timeout_ms := leasehold.milliseconds('timeout', p_timeout, 1);
     end if;

@@ -7,27 +7,35 @@ create or replace function leasehold.complete(
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '100ms'
 as $$
+declare
+    v_ended record;
 begin
-    return query
-        with ended as (
-            delete from leasehold.live_jobs j
-             using unnest(p_ids, p_lease_nos, p_results, p_fuel, p_wall_us, p_cpu_us, p_memory_peak_bytes, p_logs, p_log_dropped_bytes)
-                   r(run_id, run_lease_no, result, fuel, wall_us, cpu_us, memory_peak_bytes, log, log_dropped_bytes)
-             where j.id = r.run_id and j.lease_no = r.run_lease_no and j.running
-            returning j.*, r.*
-        ), attempts as (
-            insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at,
-                                            log, log_dropped_bytes, fuel, wall_us, cpu_us, memory_peak_bytes, result_bytes)
-            select e.tenant_id, e.id, e.lease_no, e.attempt, 'done', e.version, p_worker_id, e.started_at, clock_timestamp(),
-                   e.log, e.log_dropped_bytes, e.fuel, e.wall_us, e.cpu_us, e.memory_peak_bytes, octet_length(e.result)
-              from ended e where e.log is not null
-        )
+    with ended as (
+        delete from leasehold.live_jobs j
+         using unnest(p_ids, p_lease_nos, p_results, p_fuel, p_wall_us, p_cpu_us, p_memory_peak_bytes, p_logs, p_log_dropped_bytes)
+               r(run_id, run_lease_no, result, fuel, wall_us, cpu_us, memory_peak_bytes, log, log_dropped_bytes)
+         where j.id = r.run_id and j.lease_no = r.run_lease_no and j.running
+        returning j.*, r.*
+    ), attempts as (
+        insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at,
+                                        log, log_dropped_bytes, fuel, wall_us, cpu_us, memory_peak_bytes, result_bytes)
+        select e.tenant_id, e.id, e.lease_no, e.attempt, 'done', e.version, p_worker_id, e.started_at, clock_timestamp(),
+               e.log, e.log_dropped_bytes, e.fuel, e.wall_us, e.cpu_us, e.memory_peak_bytes, octet_length(e.result)
+          from ended e where e.log is not null
+    ), history as (
         insert into leasehold.history (tenant_id, module_id, id, state, priority, attempt, max_attempts, lease_no, crash_count, timeout_ms,
                                        backoff_ms, version, version_pinned, run_at, enqueued_at, started_at, finished_at, worker_id,
-                                       fuel, wall_us, cpu_us, memory_peak_bytes, queue, payload, result)
+                                       fuel, wall_us, cpu_us, memory_peak_bytes, queue, payload, result, expires_at, options)
         select e.tenant_id, e.module_id, e.id, 'done', e.priority, e.attempt, e.max_attempts, e.lease_no, e.crash_count, e.timeout_ms,
                e.backoff_ms, e.version, e.version_pinned, e.run_at, e.enqueued_at, e.started_at, clock_timestamp(), p_worker_id,
-               e.fuel, e.wall_us, e.cpu_us, e.memory_peak_bytes, e.queue, e.payload, e.result
+               e.fuel, e.wall_us, e.cpu_us, e.memory_peak_bytes, e.queue, e.payload, e.result, e.expires_at, e.options
           from ended e
-        returning history.id;
+    )
+    select array_agg(e.id) as ids, (select array_agg(g) from ended f, unnest(f.held_gates) g) as places,
+           array_agg(e.id) filter (where (e.options -> 'notify')::boolean) as told
+      into v_ended from ended e;
+    perform leasehold.leave_gates(v_ended.places);
+    perform leasehold.after_end(v_ended.ids, 'done');
+    perform leasehold.tell(v_ended.told, 'done');
+    return query select unnest(v_ended.ids);
 end $$;

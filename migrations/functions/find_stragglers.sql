@@ -1,5 +1,5 @@
--- Changes nothing. Looks below a claimer's bounds for jobs that wait there: of a claim that was rolled back, of a module
--- that was switched on again, or after the server's clock went back. Answers the lanes that have one, with the place just
+-- Changes nothing. Looks below a claimer's bounds for jobs that wait there: of a claim that was rolled back, or after the
+-- server's clock went back. Answers the lanes that have one, with the place just
 -- before it; the claimer then lowers its bound. Walks over whatever an open snapshot keeps in the index, so a worker calls
 -- it seldom, and the more seldom the longer it takes.
 create or replace function leasehold.find_stragglers(
@@ -10,14 +10,12 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
-    v_inactive int[];
     v_lane record;
 begin
-    select array_agg(m.module_id) into v_inactive from leasehold.modules m where m.active_version is null;
     for v_lane in select * from unnest(p_lane_queues, p_lane_priorities::smallint[], p_lane_run_ats, p_lane_ids) b(queue, priority, run_at, id) loop
         select j.queue, j.priority, j.run_at, j.id - 1 into queue, priority, run_at, id from leasehold.live_jobs j
          where j.queue = v_lane.queue and j.priority = v_lane.priority and (j.run_at, j.id) <= (v_lane.run_at, v_lane.id)
-           and not j.running and (v_inactive is null or j.module_id <> all(v_inactive))
+           and not j.running
          order by j.run_at, j.id limit 1;
         if found then
             return next;

@@ -21,6 +21,7 @@ begin
         values (v_run.tenant_id, v_run.id, v_run.lease_no, v_run.attempt, 'cancelled', v_run.version, p_worker_id, v_run.started_at,
                 clock_timestamp(), v_run.log, v_run.log_dropped_bytes, v_run.fuel, v_run.wall_us, v_run.cpu_us, v_run.memory_peak_bytes);
         perform leasehold.move_to_cancelled(v_run.id, p_worker_id, v_run.fuel, v_run.wall_us, v_run.cpu_us, v_run.memory_peak_bytes);
+        perform leasehold.after_end(array[v_run.id], 'cancelled');
         return next v_run.id;
     end loop;
 end $$;

@@ -9,30 +9,34 @@ create or replace function leasehold.give_back(
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '100ms'
 as $$
+declare
+    v_back record;
 begin
     return query
         select leasehold.finish_cancel(p_worker_id, p_ids, p_lease_nos, p_fuel, p_wall_us, p_cpu_us, p_memory_peak_bytes, p_logs, p_log_dropped_bytes);
-    return query
-        with held as (
-            select j.*, r.*
-              from unnest(p_ids, p_lease_nos, p_delays_ms, p_crashed, p_failure_kinds, p_messages, p_fuel, p_wall_us, p_cpu_us,
-                          p_memory_peak_bytes, p_logs, p_log_dropped_bytes)
-                   r(run_id, run_lease_no, delay_ms, crashed, failure_kind, message, fuel, wall_us, cpu_us, memory_peak_bytes, log, log_dropped_bytes)
-              join leasehold.live_jobs j on j.id = r.run_id and j.lease_no = r.run_lease_no and j.running
-               for update of j
-        ), attempts as (
-            insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at,
-                                            failure_kind, message, log, log_dropped_bytes, fuel, wall_us, cpu_us, memory_peak_bytes)
-            select h.tenant_id, h.id, h.lease_no, h.attempt, p_outcome, h.version, p_worker_id, h.started_at, clock_timestamp(),
-                   h.failure_kind, h.message, h.log, h.log_dropped_bytes, h.fuel, h.wall_us, h.cpu_us, h.memory_peak_bytes
-              from held h where h.log is not null or h.failure_kind is not null
-        )
+    with held as (
+        select j.*, r.*
+          from unnest(p_ids, p_lease_nos, p_delays_ms, p_crashed, p_failure_kinds, p_messages, p_fuel, p_wall_us, p_cpu_us,
+                      p_memory_peak_bytes, p_logs, p_log_dropped_bytes)
+               r(run_id, run_lease_no, delay_ms, crashed, failure_kind, message, fuel, wall_us, cpu_us, memory_peak_bytes, log, log_dropped_bytes)
+          join leasehold.live_jobs j on j.id = r.run_id and j.lease_no = r.run_lease_no and j.running
+           for no key update of j
+    ), attempts as (
+        insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at,
+                                        failure_kind, message, log, log_dropped_bytes, fuel, wall_us, cpu_us, memory_peak_bytes)
+        select h.tenant_id, h.id, h.lease_no, h.attempt, p_outcome, h.version, p_worker_id, h.started_at, clock_timestamp(),
+               h.failure_kind, h.message, h.log, h.log_dropped_bytes, h.fuel, h.wall_us, h.cpu_us, h.memory_peak_bytes
+          from held h where h.log is not null or h.failure_kind is not null
+    ), back as (
         update leasehold.live_jobs j
-           set running = false, claim_id = null, started_at = null, attempt = j.attempt - 1,
+           set running = false, claim_id = null, started_at = null, held_gates = null, attempt = j.attempt - 1,
                crash_count = j.crash_count + h.crashed::int,
                version = case when j.version_pinned then j.version end,
                run_at = clock_timestamp() + h.delay_ms * interval '1 millisecond'
           from held h
          where j.id = h.id
-        returning j.id;
+    )
+    select array_agg(h.id) as ids, (select array_agg(g) from held f, unnest(f.held_gates) g) as places into v_back from held h;
+    perform leasehold.leave_gates(v_back.places);
+    return query select unnest(v_back.ids);
 end $$;

@@ -31,8 +31,9 @@ begin
                     insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message)
                     values (v_job.tenant_id, v_job.id, v_job.lease_no, v_job.attempt, 'cancelled', v_job.version, v_claim.worker_id, v_job.started_at, clock_timestamp(), 'crash', v_message);
                     perform leasehold.move_to_cancelled(v_job.id, v_claim.worker_id, null, null, null, null);
+                    perform leasehold.after_end(array[v_job.id], 'cancelled');
                     state := 'cancelled';
-                elsif v_job.crash_count + 1 >= p_crash_limit or v_job.attempt >= v_job.max_attempts then
+                elsif v_job.crash_count + 1 >= p_crash_limit or v_job.attempt >= v_job.max_attempts or v_job.expires_at <= clock_timestamp() then
                     if v_job.crash_count + 1 >= p_crash_limit then
                         v_message := v_message || format(' (crash number %s, the limit)', p_crash_limit);
                     end if;
@@ -44,9 +45,10 @@ begin
                     insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message)
                     values (v_job.tenant_id, v_job.id, v_job.lease_no, v_job.attempt, 'crash', v_job.version, v_claim.worker_id, v_job.started_at, clock_timestamp(), 'crash', v_message);
                     update leasehold.live_jobs j
-                       set running = false, claim_id = null, started_at = null, crash_count = j.crash_count + 1,
+                       set running = false, claim_id = null, started_at = null, held_gates = null, crash_count = j.crash_count + 1,
                            version = case when j.version_pinned then j.version end, run_at = clock_timestamp()
                      where j.id = v_job.id;
+                    perform leasehold.leave_gates(v_job.held_gates);
                     perform leasehold.wake(v_job.queue);
                     state := 'queued';
                 end if;

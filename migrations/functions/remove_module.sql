@@ -21,6 +21,7 @@ begin
     end if;
     perform leasehold.move_to_cancelled(j.id, null, null, null, null, null) from leasehold.live_jobs j
      where j.module_id = v_module.module_id and not j.running;
+    delete from leasehold.gates g where g.tenant_id = v_module.tenant_id and g.module_id = v_module.module_id;
     update leasehold.modules m set active_version = null where m.module_id = v_module.module_id;
     -- The name stays on the finished jobs, so the row stays, under a name nobody can upload to.
     delete from leasehold.module_versions v where v.module_id = v_module.module_id;

@@ -6,6 +6,7 @@ pub mod demo;
 pub mod dev;
 pub mod enqueue;
 pub mod job;
+pub mod limit;
 pub mod migrate;
 pub mod module;
 pub mod parse;
@@ -15,6 +16,9 @@ pub mod stats;
 pub mod tenant;
 pub mod worker;
 
+use std::time::Duration;
+
+use crate::retry::RetrySettings;
 use crate::store::{Database, Store};
 
 /// Exit code for a command that was understood but could not be done.
@@ -28,6 +32,48 @@ pub struct DatabaseArgs {
     /// postgres://user:password@host:5432/name; sslmode=require asks for TLS
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
+}
+
+/// What every command that looks at the database takes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Common {
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a job, or all jobs of a module, are tried again.
+#[derive(Debug, Clone, clap::Args)]
+struct RetryArgs {
+    /// How many runs may fail before a job is dead [default: the module's, or 5]
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<i32>,
+    /// How long to wait after the first failure [default: the module's, or 5s]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    backoff: Option<Duration>,
+    /// How many times longer after each further one [default: the module's, or 2]
+    #[arg(long, value_name = "FACTOR")]
+    backoff_factor: Option<f64>,
+    /// The longest wait [default: the module's, or 1h]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    backoff_cap: Option<Duration>,
+    /// The share of a wait, 0 to 1, that chance adds or takes away [default: the module's, or 0.2]
+    #[arg(long, value_name = "SHARE")]
+    backoff_jitter: Option<f64>,
+}
+
+impl RetryArgs {
+    fn settings(&self) -> RetrySettings {
+        RetrySettings {
+            base: self.backoff,
+            factor: self.backoff_factor,
+            cap: self.backoff_cap,
+            jitter: self.backoff_jitter,
+            max_attempts: self.max_attempts,
+        }
+    }
 }
 
 impl DatabaseArgs {

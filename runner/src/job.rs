@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use crate::outcome::{FailureKind, OnFailure};
-use crate::retry::RetryPolicy;
+use crate::retry::{RetryPolicy, RetrySettings};
 
 /// Whose module and whose job it is. A number the database gave; names are for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -173,6 +173,7 @@ pub struct ModuleVersion {
     pub limits: Limits,
     /// Where the module's owner wants another end than the table's for a kind of failure (`--on fuel=fail`).
     pub on_failure: Vec<(FailureKind, OnFailure)>,
+    pub retry: RetrySettings,
 }
 
 /// The right to run one job until the lease runs out. Not `Clone`: it is given up by settling it, once.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::store::{DEFAULT_RETENTION_DAYS, Store};
+use crate::store::{DEFAULT_RETENTION_DAYS, SWEEP_ROWS, Store};
 
 /// How often, and how long things are kept.
 #[derive(Debug, Clone)]
@@ -35,12 +35,25 @@ pub async fn run(store: Store, config: MaintenanceConfig, mut running: watch::Re
             _ended = running.wait_for(|running| !running) => return,
         }
         reap(&store).await;
+        until_few("sweeping", || store.sweep()).await;
         if Instant::now() >= partitions_due {
             partitions_due = Instant::now() + PARTITIONS_EVERY;
             match store.maintain_partitions(config.retention_days).await {
                 Ok(done) => done.iter().for_each(|what| info!("partitions: {what}")),
                 Err(cause) => warn!("{cause:#}"),
             }
+            until_few("dropping what is unused", || store.drop_unused()).await;
+        }
+    }
+}
+
+/// Calls until a call finds less than it may take.
+async fn until_few<F: Future<Output = anyhow::Result<i64>>>(doing: &str, call: impl Fn() -> F) {
+    loop {
+        match call().await {
+            Ok(count) if count < SWEEP_ROWS => return,
+            Ok(count) => info!(count, "{doing}"),
+            Err(cause) => return warn!("{cause:#}"),
         }
     }
 }

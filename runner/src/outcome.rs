@@ -76,10 +76,12 @@ pub enum FailureKind {
     Host,
     /// The lease ran out: the worker died, or lost the database, in the middle of the run.
     Crash,
+    /// It was not done by its `expires_at`.
+    Expired,
 }
 
 impl FailureKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::GuestRetry,
         Self::Exit,
         Self::GuestDead,
@@ -93,6 +95,7 @@ impl FailureKind {
         Self::Abi,
         Self::Host,
         Self::Crash,
+        Self::Expired,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -110,6 +113,7 @@ impl FailureKind {
             Self::Abi => "abi",
             Self::Host => "host",
             Self::Crash => "crash",
+            Self::Expired => "expired",
         }
     }
 
@@ -118,7 +122,7 @@ impl FailureKind {
     pub fn default_on_failure(self) -> OnFailure {
         match self {
             Self::GuestRetry | Self::Exit | Self::Trap | Self::Timeout | Self::Host | Self::Crash => OnFailure::Fail,
-            Self::GuestDead | Self::Fuel | Self::Memory | Self::Stack | Self::Output | Self::Link | Self::Abi => {
+            Self::GuestDead | Self::Fuel | Self::Memory | Self::Stack | Self::Output | Self::Link | Self::Abi | Self::Expired => {
                 OnFailure::Dead
             }
         }
@@ -126,7 +130,7 @@ impl FailureKind {
 
     /// Whether `--on KIND=...` may name it: only where the run itself is to blame.
     pub fn overridable(self) -> bool {
-        !matches!(self, Self::Host | Self::Crash)
+        !matches!(self, Self::Host | Self::Crash | Self::Expired)
     }
 }
 

@@ -14,6 +14,7 @@ mod claimer;
 mod heartbeat;
 mod held;
 mod modules;
+mod queues;
 mod settler;
 
 use std::sync::Arc;
@@ -31,12 +32,13 @@ use crate::sandbox::Sandbox;
 use crate::store::{Listener, Store, WorkerId};
 use held::Held;
 use modules::Modules;
+pub use queues::Queues;
 
 /// How a worker behaves. Every field has a default.
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
-    /// The queues it serves, earlier ones first among jobs of equal priority.
-    pub queues: Vec<String>,
+    /// The queues it serves.
+    pub queues: Queues,
     /// How many jobs run at once.
     pub slots: usize,
     /// For how long a job is claimed; extended by heartbeat at a third of it.
@@ -53,7 +55,7 @@ pub struct WorkerConfig {
 impl Default for WorkerConfig {
     fn default() -> Self {
         Self {
-            queues: vec!["default".into()],
+            queues: Queues::in_order(["default"]),
             slots: 8,
             lease: Duration::from_secs(30),
             drain: Duration::from_secs(30),
@@ -69,7 +71,7 @@ impl WorkerConfig {
     pub const MIN_LEASE: Duration = Duration::from_secs(1);
 
     fn validate(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(!self.queues.is_empty(), "a worker serves at least one queue");
+        anyhow::ensure!(!self.queues.names().is_empty(), "a worker serves at least one queue");
         anyhow::ensure!(self.slots > 0, "a worker has at least one slot");
         anyhow::ensure!(
             self.lease >= Self::MIN_LEASE,
@@ -128,10 +130,10 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     config.validate()?;
     store.check_schema().await?;
-    let id = store.register_worker(&config.queues, config.slots).await?;
+    let id = store.register_worker(config.queues.names(), config.slots).await?;
     info!(
         worker = id.0,
-        queues = config.queues.join(","),
+        queues = config.queues.names().join(","),
         slots = config.slots,
         lease_ms = config.lease.as_millis() as u64,
         "worker started"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::worker::{Stage, WorkerConfig};
+use leasehold::worker::{Queues, Stage, WorkerConfig};
 use leasehold_tests::guests::{nap, nap_of};
 use leasehold_tests::scenario::eventually;
 use leasehold_tests::workers::quick;
@@ -138,7 +138,7 @@ async fn heartbeats_go_on_to_the_last() {
     let id = db.enqueue(&nap_of(2 * lease)).await;
     let worker = db.worker_with(WorkerConfig { lease, ..quick() });
     // Somebody else reaps all the while.
-    let reaper = db.worker_with(WorkerConfig { queues: vec!["another".into()], ..quick() });
+    let reaper = db.worker_with(WorkerConfig { queues: Queues::in_order(["another"]), ..quick() });
     worker.guests_run(1).await;
     worker.drain().await;
     let job = db.job(id).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::settlement::{Settled, Settlement};
-use leasehold::worker::WorkerConfig;
+use leasehold::worker::{Queues, WorkerConfig};
 use leasehold_tests::db::store;
 use leasehold_tests::guests::{nap, nap_of};
 use leasehold_tests::scenario::{POLL, report};
@@ -50,7 +50,7 @@ async fn a_job_that_kills_its_workers_is_dead_after_three() {
     db.push_wat("sleep").await;
     let id = db.enqueue("'sleep', timeout => '1 hour', max_attempts => 50").await;
     // Somebody has to reap.
-    let reaper = db.worker_with(WorkerConfig { queues: vec!["another".into()], ..quick() });
+    let reaper = db.worker_with(WorkerConfig { queues: Queues::in_order(["another"]), ..quick() });
     for lease_no in 1..=3 {
         let mut doomed = db.worker_process(&["--lease", "1s"]).await;
         db.wait_until(
@@ -117,7 +117,7 @@ async fn a_worker_waits_out_a_server_that_is_away_and_can_be_stopped_meanwhile()
     let mut db = TestDb::on_own_cluster().await;
     db.push_wat("echo").await;
     let worker = db.worker_with(WorkerConfig { lease: LEASE, ..quick() });
-    let stopped = db.worker_with(WorkerConfig { lease: LEASE, queues: vec!["slow".into()], ..quick() });
+    let stopped = db.worker_with(WorkerConfig { lease: LEASE, queues: Queues::in_order(["slow"]), ..quick() });
     db.push(Upload::component("nap", &nap())).await;
     let first = db.enqueue("'echo'").await;
     db.wait_for(first, "done").await;

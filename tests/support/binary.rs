@@ -2,18 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
-use tokio::sync::OnceCell;
 
 /// The path of the binary that was built from the sources as they are. Cargo builds it beside the tests when the whole
 /// workspace is tested; with `-p leasehold-tests` it does not, so it is built here.
 pub async fn leasehold() -> &'static Path {
-    static BINARY: OnceCell<PathBuf> = OnceCell::const_new();
-    BINARY.get_or_init(|| async { tokio::task::spawn_blocking(build).await.expect("the binary builds") }).await
+    tokio::task::spawn_blocking(path).await.expect("the binary builds")
+}
+
+/// The same for a test that may block.
+pub fn path() -> &'static Path {
+    static BINARY: LazyLock<PathBuf> = LazyLock::new(build);
+    &BINARY
 }
 
 fn build() -> PathBuf {

@@ -68,25 +68,7 @@ pub fn prepare(bytes: &[u8]) -> Prepared {
 
 /// The `leasehold` command, built as the tests were.
 pub fn leasehold() -> Command {
-    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let test = std::env::current_exe().expect("the test knows where it is");
-        let profile = test.ancestors().nth(2).expect("it lies in target/PROFILE/deps");
-        let mut build = Command::new(env!("CARGO"));
-        build.current_dir(repository()).args(["build", "--quiet", "-p", "leasehold", "--bin", "leasehold"]);
-        // What cargo tells a test about its package would make it believe that its dependencies are out of date.
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-                build.env_remove(name);
-            }
-        }
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().expect("cargo starts").success(), "building the leasehold command");
-        profile.join("leasehold")
-    });
-    Command::new(&*BINARY)
+    Command::new(crate::binary::path())
 }
 
 /// What a test's job is told about itself.

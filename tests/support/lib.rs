@@ -9,4 +9,4 @@ pub mod scenario;
 pub mod workers;
 
 pub use db::TestDb;
-pub use scenario::{Claimer, Upload};
+pub use scenario::{Claimer, PATIENCE, Upload, report, trap};

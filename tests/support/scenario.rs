@@ -91,7 +91,7 @@ impl TestDb {
     /// Answers the version.
     pub async fn push(&self, upload: Upload<'_>) -> i32 {
         let Upload { name, tenant, kind, bytes, limits, on_failure, activate } = upload;
-        let new = NewVersion { tenant, name, kind, bytes, limits, on_failure, imports: &[], activate };
+        let new = NewVersion { tenant, name, kind, bytes, limits, on_failure, imports: &[], activate, retry: Default::default() };
         self.store().push_module(&new).await.unwrap_or_else(|error| panic!("{error:#}")).version
     }
 
@@ -334,7 +334,7 @@ impl Claimer {
 
     /// Everything that a claim answers.
     pub async fn claim_within(&self, limit: usize, lease: Duration, bounds: &Bounds) -> Claimed {
-        let claimed = self.store.claim(self.id, &self.queues, limit, lease, bounds).await;
+        let claimed = self.store.claim(self.id, (&self.queues, false), limit, lease, bounds).await;
         claimed.unwrap_or_else(|error| panic!("{error:#}"))
     }
 

@@ -185,6 +185,7 @@ async fn upload(store: &Store, args: &Args, tenants: &[String]) -> anyhow::Resul
             on_failure: &[],
             imports: &verdict.imports,
             activate: true,
+            retry: Default::default(),
         };
         store.push_module(&new).await?;
     }
@@ -237,12 +238,7 @@ fn new_job<'a>(tenant: &'a str, payload: &'a [u8]) -> NewJob<'a> {
         module: "bench",
         payload,
         queue: QUEUE,
-        priority: 0,
-        delay: None,
-        max_attempts: 5,
-        timeout: None,
-        backoff: None,
-        version: None,
+        ..NewJob::default()
     }
 }
 
@@ -294,7 +290,7 @@ struct Running {
 
 impl Running {
     fn start(args: &Args, store: &Store) -> anyhow::Result<Self> {
-        let options = Options { queues: vec![QUEUE.into()], slots: args.slots, ..Options::default() };
+        let options = Options { queues: vec![(QUEUE.into(), None)], slots: args.slots, ..Options::default() };
         let (stage, stages) = watch::channel(Stage::Run);
         let counters = Arc::<Counters>::default();
         let (store, counted) = (store.clone(), counters.clone());

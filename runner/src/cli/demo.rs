@@ -133,6 +133,7 @@ async fn upload(store: &Store, jobs: &Path) -> anyhow::Result<()> {
             limits: Limits::default(),
             on_failure: &[],
             activate: true,
+            retry: Default::default(),
         }
         .send(store, &sandbox)
         .await?;

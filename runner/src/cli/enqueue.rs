@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{DatabaseArgs, parse, print};
-use crate::store::NewJob;
+use super::{DatabaseArgs, RetryArgs, parse, print};
+use crate::store::{Conflict, NewJob};
 
 /// Put a job into a queue.
 ///
@@ -28,18 +28,40 @@ pub struct Args {
     /// Not before so long from now
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     delay: Option<Duration>,
-    /// How many runs may fail before the job is dead
-    #[arg(long, default_value_t = 5)]
-    max_attempts: i32,
     /// Wall-clock time a run may take, instead of the module's
     #[arg(long, value_parser = parse::duration)]
     timeout: Option<Duration>,
-    /// How long to wait after the first failure; doubles with each, at most an hour. Default: 5s
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
-    backoff: Option<Duration>,
+    #[command(flatten)]
+    retry: RetryArgs,
     /// Pin a version of the module instead of running whichever is active
     #[arg(long)]
     version: Option<i32>,
+    /// At most --concurrency-limit jobs with this key run at once
+    #[arg(long, value_name = "KEY")]
+    concurrency_key: Option<String>,
+    #[arg(long, value_name = "N", requires = "concurrency_key")]
+    concurrency_limit: Option<i32>,
+    /// Held to the rate of that name (leasehold limit rate --key)
+    #[arg(long, value_name = "KEY")]
+    rate_key: Option<String>,
+    /// One job with this key: prints the other's id where there is one
+    #[arg(long, value_name = "KEY")]
+    unique_key: Option<String>,
+    /// For so long, even when it has ended before
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "unique_key")]
+    unique_for: Option<Duration>,
+    /// Give the other one this payload, priority and time while it is queued
+    #[arg(long, requires = "unique_key")]
+    replace: bool,
+    /// Dead when it is not done so long from now
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    expires: Option<Duration>,
+    /// Not before that job has ended; may be given several times
+    #[arg(long, value_name = "JOB_ID")]
+    after: Vec<i64>,
+    /// What becomes of it where a job that it waits for does not end done
+    #[arg(long, value_parser = ["cancel", "run", "wait"], requires = "after")]
+    on_dead: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -54,10 +76,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         queue: &args.queue,
         priority: args.priority,
         delay: args.delay,
-        max_attempts: args.max_attempts,
         timeout: args.timeout,
-        backoff: args.backoff,
         version: args.version,
+        retry: args.retry.settings(),
+        concurrency_key: args.concurrency_key.as_deref(),
+        concurrency_limit: args.concurrency_limit,
+        rate_key: args.rate_key.as_deref(),
+        unique_key: args.unique_key.as_deref(),
+        unique_for: args.unique_for,
+        on_conflict: if args.replace { Conflict::Replace } else { Conflict::Keep },
+        expires: args.expires,
+        after: &args.after,
+        on_dead: args.on_dead.as_deref(),
+        notify: false,
     };
     let id = args.database.store()?.enqueue(&job).await?;
     if args.json {

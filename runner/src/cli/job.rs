@@ -1,10 +1,13 @@
 //! `leasehold job`.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 
-use super::{DatabaseArgs, print};
+use super::{Common, parse, print};
 use crate::job::JobId;
-use crate::store::{JobDetails, JobFilter};
+use crate::outcome::FailureKind;
+use crate::store::{JobDetails, JobFilter, Redrive};
 
 /// Look at jobs, cancel them, run dead ones again.
 #[derive(Debug, clap::Args)]
@@ -43,21 +46,45 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Queue a dead or cancelled job again, with all its attempts
+    /// Queue a dead or cancelled job again, with all its attempts; or all that a filter finds
     Redrive {
+        /// One job
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        id: Option<i64>,
+        /// All of a tenant's that the other flags do not rule out, the oldest first
+        #[arg(long)]
+        all: bool,
+        #[arg(long, default_value = "default", requires = "all")]
+        tenant: String,
+        #[arg(long, requires = "all")]
+        module: Option<String>,
+        #[arg(long, requires = "all")]
+        queue: Option<String>,
+        /// Only those with this kind of failure: timeout, trap, fuel, ...
+        #[arg(long, value_name = "KIND", requires = "all")]
+        failure: Option<FailureKind>,
+        #[arg(long, value_parser = ["dead", "cancelled"], default_value = "dead", requires = "all")]
+        state: String,
+        /// Only those that ended no longer ago
+        #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "all")]
+        within: Option<Duration>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Say why a job is not running
+    Explain {
         id: i64,
         #[command(flatten)]
         common: Common,
     },
-}
-
-#[derive(Debug, clap::Args)]
-struct Common {
-    #[command(flatten)]
-    database: DatabaseArgs,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    /// Wait until a job has ended; exits with 0 when it is done, 1 when it is not
+    Wait {
+        id: i64,
+        #[arg(long, value_parser = parse::duration, default_value = "30s")]
+        timeout: Duration,
+        #[command(flatten)]
+        common: Common,
+    },
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -104,13 +131,48 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 ended => println!("job {id} was {ended} already"),
             }
         }
-        Command::Redrive { id, common } => {
+        Command::Redrive { id: Some(id), common, .. } => {
             let moved = common.database.store()?.redrive(JobId(id)).await?;
             if common.json {
                 return print::json(&serde_json::json!({ "id": id, "redriven": moved }));
             }
             anyhow::ensure!(moved, "job {id} is neither dead nor cancelled; only those can be redriven");
             println!("job {id} is queued again");
+        }
+        Command::Redrive { id: None, all: _, tenant, module, queue, failure, state, within, common } => {
+            let filter = Redrive {
+                tenant: &tenant,
+                module: module.as_deref(),
+                queue: queue.as_deref(),
+                failure_kind: failure.map(FailureKind::as_str),
+                state: &state,
+                within,
+            };
+            let moved = common.database.store()?.redrive_many(&filter).await?;
+            if common.json {
+                return print::json(&serde_json::json!({ "redriven": moved }));
+            }
+            println!("{moved} jobs are queued again");
+        }
+        Command::Explain { id, common } => {
+            let reasons = common.database.store()?.explain(JobId(id)).await?;
+            if common.json {
+                return print::json(&reasons);
+            }
+            for reason in reasons {
+                print::line(&format!("{:<14} {}", reason.code, reason.message));
+            }
+        }
+        Command::Wait { id, timeout, common } => {
+            let store = common.database.store()?;
+            let state = store.wait(JobId(id), timeout).await?;
+            if common.json {
+                print::json(&store.job(JobId(id)).await?)?;
+            }
+            anyhow::ensure!(state == "done", "job {id} is {state}");
+            if !common.json {
+                println!("job {id} is done");
+            }
         }
     }
     Ok(())
@@ -135,6 +197,9 @@ fn show(details: &JobDetails) {
         ("run at", job.run_at.clone()),
     ];
     let mut add = |name, value: Option<String>| lines.extend(value.map(|value| (name, value)));
+    add("expires", job.expires_at.clone());
+    add("options", job.options.as_ref().map(ToString::to_string));
+    add("waiting", job.waiting.then(|| format!("leasehold job explain {}", job.id)));
     add("started", job.started_at.clone());
     add("finished", job.finished_at.clone());
     add("worker", details.worker_id.map(|id| id.to_string()));

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{DatabaseArgs, parse, print};
+use super::{DatabaseArgs, RetryArgs, parse, print};
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{FailureKind, OnFailure};
+use crate::retry::RetrySettings;
 use crate::sandbox::{Inspection, Sandbox, SandboxConfig};
 use crate::store::{NewVersion, Pushed, Store};
 
@@ -95,6 +96,8 @@ struct Push {
     /// Another end for a kind of failure than usual; may be given several times
     #[arg(long, value_name = "KIND=fail|dead", value_parser = parse::on_failure)]
     on: Vec<(FailureKind, OnFailure)>,
+    #[command(flatten)]
+    retry: RetryArgs,
     /// Upload without making it the active version
     #[arg(long)]
     no_activate: bool,
@@ -152,6 +155,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 println!("  result limit {} bytes", version.limits.result_bytes);
                 println!("  log limit    {} bytes", version.limits.log_bytes);
                 println!("  on failure   {}", version.on_failure);
+                println!("  retry        {}", version.retry);
                 println!("  imports      {}", version.imports.join(", "));
                 println!("  uploaded     {}", version.created_at);
             }
@@ -187,6 +191,8 @@ async fn push(args: Push) -> anyhow::Result<()> {
         log_bytes: args.log_limit,
     };
     limits.validate()?;
+    let retry = args.retry.settings();
+    retry.validate()?;
     let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: limits.memory_bytes })?;
     let (verdict, pushed) = Upload {
         tenant: &args.tenant,
@@ -195,6 +201,7 @@ async fn push(args: Push) -> anyhow::Result<()> {
         limits,
         on_failure: &args.on,
         activate: !args.no_activate,
+        retry,
     }
     .send(&args.common.database.store()?, &sandbox)
     .await?;
@@ -226,6 +233,7 @@ pub(super) struct Upload<'a> {
     pub limits: Limits,
     pub on_failure: &'a [(FailureKind, OnFailure)],
     pub activate: bool,
+    pub retry: RetrySettings,
 }
 
 impl Upload<'_> {
@@ -252,6 +260,7 @@ impl Upload<'_> {
             on_failure: self.on_failure,
             imports: &verdict.imports,
             activate: self.activate,
+            retry: self.retry,
         };
         let pushed = store.push_module(&new).await?;
         Ok((verdict, pushed))

@@ -20,6 +20,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| format!("{text:?} is not a duration; write 5s, 2m or 500ms"))
 }
 
+/// `mail`, or with a weight `mail=3`.
+pub fn queue(text: &str) -> Result<(String, Option<u32>), String> {
+    let Some((name, weight)) = text.split_once('=') else { return Ok((text.to_owned(), None)) };
+    match weight.parse() {
+        Ok(weight @ 1..=1000) => Ok((name.to_owned(), Some(weight))),
+        _ => Err(format!("weight {weight:?} of queue {name} is not a number from 1 to 1000")),
+    }
+}
+
 /// `fuel=fail`, `trap=dead`.
 pub fn on_failure(text: &str) -> Result<(FailureKind, OnFailure), String> {
     let (kind, end) = text.split_once('=').ok_or_else(|| format!("{text:?} is not KIND=fail or KIND=dead"))?;
@@ -57,6 +66,13 @@ mod tests {
         assert_eq!(duration("2m30s"), Ok(Duration::from_secs(150)));
         assert!(bytes("many").is_err_and(|error| error.contains("64MiB")));
         assert!(duration("5").is_err_and(|error| error.contains("5s")));
+    }
+
+    #[test]
+    fn a_queue_may_have_a_weight() {
+        assert_eq!(queue("mail"), Ok(("mail".into(), None)));
+        assert_eq!(queue("mail=3"), Ok(("mail".into(), Some(3))));
+        assert!(queue("mail=0").is_err_and(|error| error.contains("1 to 1000")));
     }
 
     #[test]

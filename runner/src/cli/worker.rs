@@ -12,7 +12,7 @@ use super::{DatabaseArgs, parse};
 use crate::maintenance::MaintenanceConfig;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::store::{Database, Store};
-use crate::worker::{self, Counters, Stage, WorkerConfig};
+use crate::worker::{self, Counters, Queues, Stage, WorkerConfig};
 
 /// How many connections a worker needs at once: the claimer, the settler, the heartbeat, maintenance, and a few for looking
 /// up modules. The listener has one more of its own.
@@ -33,9 +33,10 @@ pub struct Args {
 /// What a worker can be told, whoever starts it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// A queue to serve; may be given several times, earlier ones come first
-    #[arg(long = "queue", value_name = "QUEUE", default_value = "default")]
-    pub queues: Vec<String>,
+    /// A queue to serve; may be given several times. Earlier ones come first among jobs of equal priority, or, where each has a
+    /// weight (--queue mail=3 --queue reports=1), each has its share
+    #[arg(long = "queue", value_name = "QUEUE[=WEIGHT]", default_value = "default", value_parser = parse::queue)]
+    pub queues: Vec<(String, Option<u32>)>,
     /// How many jobs run at once
     #[arg(long, default_value_t = 8)]
     pub slots: usize,
@@ -73,7 +74,7 @@ impl Default for Options {
 impl Options {
     pub fn config(&self) -> WorkerConfig {
         WorkerConfig {
-            queues: self.queues.clone(),
+            queues: self.queues(),
             slots: self.slots,
             lease: self.lease,
             drain: self.drain,
@@ -81,6 +82,13 @@ impl Options {
             maintenance: MaintenanceConfig { reap_every: self.reap_every, retention_days: self.retention_days },
             ..WorkerConfig::default()
         }
+    }
+
+    fn queues(&self) -> Queues {
+        if self.queues.iter().all(|(_, weight)| weight.is_none()) {
+            return Queues::in_order(self.queues.iter().map(|(name, _)| name.clone()));
+        }
+        Queues::by_weight(self.queues.iter().map(|(name, weight)| (name.clone(), weight.unwrap_or(1))))
     }
 
     pub fn sandbox(&self) -> anyhow::Result<Sandbox> {

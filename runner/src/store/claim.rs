@@ -14,6 +14,7 @@ use tokio_postgres::types::Type;
 use super::db_instant::DbInstant;
 use super::{Store, WorkerId};
 use crate::job::{JobId, TenantId};
+use crate::retry::RetrySettings;
 
 /// How many bytes of payload one claim may bring: what a worker holds in memory beyond its guests.
 const CLAIM_BYTES: i64 = 32 << 20;
@@ -41,7 +42,7 @@ pub struct ClaimedJob {
     pub max_attempts: i32,
     pub lease_no: i32,
     pub timeout: Option<Duration>,
-    pub backoff: Option<Duration>,
+    pub retry: RetrySettings,
     pub payload: Vec<u8>,
 }
 
@@ -129,11 +130,12 @@ struct LaneParams {
 }
 
 impl Store {
-    /// Claims up to `limit` due jobs of the queues for a lease. Earlier queues come first among equal priorities.
+    /// Claims up to `limit` due jobs of the queues for a lease. Earlier queues come first: among equal priorities, or with
+    /// all their priorities when `queue_first`.
     pub async fn claim(
         &self,
         worker: WorkerId,
-        queues: &[String],
+        (queues, queue_first): (&[String], bool),
         limit: usize,
         lease: Duration,
         bounds: &Bounds,
@@ -144,7 +146,7 @@ impl Store {
         let rows = self
             .rows(
                 "claiming jobs",
-                "-- claim\nselect * from leasehold.claim($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+                "-- claim\nselect * from leasehold.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
                 &[
                     (/* worker */ &worker.0, Type::INT8),
                     (/* queues */ &queues, Type::TEXT_ARRAY),
@@ -155,6 +157,7 @@ impl Store {
                     (/* lane priorities */ &lanes.priorities, Type::INT4_ARRAY),
                     (/* lane run_ats */ &lanes.run_ats, Type::TIMESTAMPTZ_ARRAY),
                     (/* lane ids */ &lanes.ids, Type::INT8_ARRAY),
+                    (/* queue_first */ &queue_first, Type::BOOL),
                 ],
             )
             .await?;
@@ -179,7 +182,7 @@ impl Store {
                 max_attempts: row.get("max_attempts"),
                 lease_no: row.get("lease_no"),
                 timeout: row.get::<_, Option<i32>>("timeout_ms").map(millis),
-                backoff: row.get::<_, Option<i32>>("backoff_ms").map(millis),
+                retry: retry(row.get("backoff_ms"), row.get("options")),
                 payload: row.get("payload"),
             })
             .collect();
@@ -219,6 +222,18 @@ impl Store {
             bounds.lowered.insert((row.get("queue"), row.get("priority")), (row.get("run_at"), row.get("id")));
         }
         Ok(!rows.is_empty())
+    }
+}
+
+/// What a job says of its own retries: see leasehold.job_options.
+fn retry(backoff_ms: Option<i32>, options: Option<serde_json::Value>) -> RetrySettings {
+    let options = options.unwrap_or_default();
+    RetrySettings {
+        base: backoff_ms.map(millis),
+        factor: options["backoff_factor"].as_f64(),
+        cap: options["backoff_cap_ms"].as_u64().map(Duration::from_millis),
+        jitter: options["backoff_jitter"].as_f64(),
+        max_attempts: None, // it is in the row
     }
 }
 

@@ -8,9 +8,12 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::Store;
+use super::db_instant::DbInstant;
 use crate::job::JobId;
+use crate::retry::RetrySettings;
 
-/// A job to enqueue; the SQL function has the defaults.
+/// A job to enqueue; where it is `None`, the SQL function has the default.
+#[derive(Default)]
 pub struct NewJob<'a> {
     pub tenant: &'a str,
     pub module: &'a str,
@@ -18,10 +21,51 @@ pub struct NewJob<'a> {
     pub queue: &'a str,
     pub priority: i32,
     pub delay: Option<Duration>,
-    pub max_attempts: i32,
     pub timeout: Option<Duration>,
-    pub backoff: Option<Duration>,
     pub version: Option<i32>,
+    pub retry: RetrySettings,
+    pub concurrency_key: Option<&'a str>,
+    pub concurrency_limit: Option<i32>,
+    pub rate_key: Option<&'a str>,
+    pub unique_key: Option<&'a str>,
+    pub unique_for: Option<Duration>,
+    pub on_conflict: Conflict,
+    /// From now.
+    pub expires: Option<Duration>,
+    pub after: &'a [i64],
+    pub on_dead: Option<&'a str>,
+    pub notify: bool,
+}
+
+/// What becomes of a new job whose unique key is another's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Conflict {
+    /// The other one stays as it is.
+    #[default]
+    Keep,
+    /// The other one gets the new payload, priority and time, while it is queued.
+    Replace,
+}
+
+/// One reason why a job is not running: see leasehold.explain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    pub code: String,
+    pub message: String,
+    pub until: Option<String>,
+}
+
+/// Which dead or cancelled jobs to queue again; None means any.
+#[derive(Debug, Default, Clone)]
+pub struct Redrive<'a> {
+    pub tenant: &'a str,
+    pub module: Option<&'a str>,
+    pub queue: Option<&'a str>,
+    pub failure_kind: Option<&'a str>,
+    /// `dead` or `cancelled`.
+    pub state: &'a str,
+    /// Finished no longer ago.
+    pub within: Option<Duration>,
 }
 
 /// Which jobs to list; None means any.
@@ -55,6 +99,11 @@ pub struct JobRow {
     pub failure_kind: Option<String>,
     pub error: Option<String>,
     pub usage: Option<Value>,
+    pub expires_at: Option<String>,
+    /// Keys, group, and what else is special about it: see leasehold.enqueue.
+    pub options: Option<Value>,
+    /// Kept from running by something else than its time.
+    pub waiting: bool,
 }
 
 /// A job with everything about it.
@@ -101,15 +150,25 @@ pub struct QueueStat {
 }
 
 const JOB_COLUMNS: &str = "id, tenant, module, version, queue, state::text, priority, attempt, max_attempts, run_at::text, \
-     enqueued_at::text, started_at::text, finished_at::text, result, failure_kind, error, usage";
+     enqueued_at::text, started_at::text, finished_at::text, result, failure_kind, error, usage, \
+     expires_at::text, options, waiting";
 
 impl Store {
+    /// Answers the job's id, or that of the job whose unique key it is.
     pub async fn enqueue(&self, job: &NewJob<'_>) -> anyhow::Result<JobId> {
-        let ms = |duration: Option<Duration>| duration.map(|d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
+        let on_conflict = match job.on_conflict {
+            Conflict::Keep => "keep",
+            Conflict::Replace => "replace",
+        };
+        let after = (!job.after.is_empty()).then_some(job.after);
         let sql = "-- enqueue
             select leasehold.enqueue($1, $2::bytea, tenant => $3, queue => $4, priority => $5,
                 run_at => now() + $6 * interval '1 millisecond', max_attempts => $7,
-                timeout => $8 * interval '1 millisecond', backoff => $9 * interval '1 millisecond', version => $10)";
+                timeout => $8 * interval '1 millisecond', backoff => $9 * interval '1 millisecond', version => $10,
+                concurrency_key => $11, concurrency_limit => coalesce($12, 1), rate_key => $13, unique_key => $14,
+                unique_for => $15 * interval '1 millisecond', on_conflict => $16,
+                expires_at => now() + $17 * interval '1 millisecond', after => $18, on_dead => coalesce($19, 'cancel'),
+                backoff_factor => $20, backoff_cap => $21 * interval '1 millisecond', backoff_jitter => $22, notify => $23)";
         let row = self
             .row(
                 "enqueuing the job",
@@ -121,10 +180,23 @@ impl Store {
                     (/* queue */ &job.queue, Type::TEXT),
                     (/* priority */ &job.priority, Type::INT4),
                     (/* delay_ms */ &ms(job.delay), Type::INT8),
-                    (/* max_attempts */ &job.max_attempts, Type::INT4),
+                    (/* max_attempts */ &job.retry.max_attempts, Type::INT4),
                     (/* timeout_ms */ &ms(job.timeout), Type::INT8),
-                    (/* backoff_ms */ &ms(job.backoff), Type::INT8),
+                    (/* backoff_ms */ &ms(job.retry.base), Type::INT8),
                     (/* version */ &job.version, Type::INT4),
+                    (/* concurrency_key */ &job.concurrency_key, Type::TEXT),
+                    (/* concurrency_limit */ &job.concurrency_limit, Type::INT4),
+                    (/* rate_key */ &job.rate_key, Type::TEXT),
+                    (/* unique_key */ &job.unique_key, Type::TEXT),
+                    (/* unique_for_ms */ &ms(job.unique_for), Type::INT8),
+                    (/* on_conflict */ &on_conflict, Type::TEXT),
+                    (/* expires_ms */ &ms(job.expires), Type::INT8),
+                    (/* after */ &after, Type::INT8_ARRAY),
+                    (/* on_dead */ &job.on_dead, Type::TEXT),
+                    (/* backoff_factor */ &job.retry.factor, Type::FLOAT8),
+                    (/* backoff_cap_ms */ &ms(job.retry.cap), Type::INT8),
+                    (/* backoff_jitter */ &job.retry.jitter, Type::FLOAT8),
+                    (/* notify */ &job.notify, Type::BOOL),
                 ],
             )
             .await?;
@@ -203,6 +275,52 @@ impl Store {
         Ok(self.row("redriving the job", sql, &[(&id.0, Type::INT8)]).await?.get(0))
     }
 
+    /// Queues the jobs again that the filter finds, a bounded call at a time. Answers how many.
+    pub async fn redrive_many(&self, filter: &Redrive<'_>) -> anyhow::Result<u64> {
+        const CALL: i32 = 1_000;
+        // One that dies again meanwhile is not queued a second time.
+        let until: DbInstant = self.row("reading the clock", "select clock_timestamp()", &[]).await?.get(0);
+        let sql = "-- redrive_many
+            select leasehold.redrive_many(tenant => $1, module => $2, queue => $3, failure_kind => $4, state => $5,
+                finished_after => coalesce(now() - $6 * interval '1 millisecond', '-infinity'), finished_before => $8, max_jobs => $7)";
+        let mut moved = 0;
+        loop {
+            let params = [
+                (&filter.tenant as _, Type::TEXT),
+                (&filter.module as _, Type::TEXT),
+                (&filter.queue as _, Type::TEXT),
+                (&filter.failure_kind as _, Type::TEXT),
+                (&filter.state as _, Type::TEXT),
+                (&ms(filter.within) as _, Type::INT8),
+                (&CALL as _, Type::INT4),
+                (&until as _, Type::TIMESTAMPTZ),
+            ];
+            let count = self.rows("redriving jobs", sql, &params).await?.len();
+            moved += count as u64;
+            if count < CALL as usize {
+                return Ok(moved);
+            }
+        }
+    }
+
+    /// Waits until the job has ended, so long at most. Answers its state.
+    pub async fn wait(&self, id: JobId, timeout: Duration) -> anyhow::Result<String> {
+        let timeout_ms = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
+        let sql = "-- wait\nselect leasehold.wait($1, $2 * interval '1 millisecond')::text";
+        let params = [(&id.0 as _, Type::INT8), (&timeout_ms as _, Type::INT8)];
+        let limit = timeout + Duration::from_secs(10);
+        let rows = self.rows_within(limit, "waiting for the job", sql, &params).await?;
+        Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
+    }
+
+    /// Why a job is not running.
+    pub async fn explain(&self, id: JobId) -> anyhow::Result<Vec<Reason>> {
+        let sql = "-- explain\nselect code, message, until::text from leasehold.explain($1)";
+        let rows = self.rows("explaining the job", sql, &[(&id.0, Type::INT8)]).await?;
+        let reason = |row: &Row| Reason { code: row.get(0), message: row.get(1), until: row.get(2) };
+        Ok(rows.iter().map(reason).collect())
+    }
+
     pub async fn queue_stats(&self, tenant: Option<&str>) -> anyhow::Result<Vec<QueueStat>> {
         let sql = "-- queue_stats
             select tenant, queue, state::text, count, extract(epoch from oldest_due_age)::float8 as age
@@ -219,6 +337,10 @@ impl Store {
             })
             .collect())
     }
+}
+
+fn ms(duration: Option<Duration>) -> Option<i64> {
+    duration.map(|d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }
 
 fn job_row(row: &Row) -> JobRow {
@@ -240,6 +362,9 @@ fn job_row(row: &Row) -> JobRow {
         failure_kind: row.get("failure_kind"),
         error: row.get("error"),
         usage: row.get("usage"),
+        expires_at: row.get("expires_at"),
+        options: row.get("options"),
+        waiting: row.get("waiting"),
     }
 }
 

@@ -13,6 +13,9 @@ pub const DEFAULT_RETENTION_DAYS: i32 = 30;
 /// How many expired claims one call reaps: a bounded transaction, repeated while it comes back full.
 const REAP_CLAIMS: i32 = 100;
 
+/// How many rows of a kind one call of sweep or drop_unused takes.
+pub const SWEEP_ROWS: i64 = 1_000;
+
 /// A job that was given back or buried because its lease ran out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reaped {
@@ -27,6 +30,19 @@ impl Store {
         let sql = "-- reap\nselect id, state::text from leasehold.reap($1, $2)";
         let rows = self.rows("reaping", sql, &[(&REAP_CLAIMS, Type::INT4), (&CRASH_LIMIT, Type::INT4)]).await?;
         Ok(rows.iter().map(|row| Reaped { job_id: JobId(row.get(0)), state: row.get(1) }).collect())
+    }
+
+    /// Ends what has expired and sees to jobs whose others have ended. Answers how many rows it moved.
+    pub async fn sweep(&self) -> anyhow::Result<i64> {
+        let limit = SWEEP_ROWS as i32;
+        Ok(self.row("sweeping", "-- sweep\nselect leasehold.sweep($1)", &[(&limit, Type::INT4)]).await?.get(0))
+    }
+
+    /// Drops gates, unique keys and groups that nobody needs. Answers how many rows.
+    pub async fn drop_unused(&self) -> anyhow::Result<i64> {
+        let limit = SWEEP_ROWS as i32;
+        let sql = "-- drop_unused\nselect leasehold.drop_unused($1)";
+        Ok(self.row("dropping what is unused", sql, &[(&limit, Type::INT4)]).await?.get(0))
     }
 
     /// Makes the coming days' partitions and drops those past their retention. Answers what it did, one line each.

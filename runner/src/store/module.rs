@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use super::Store;
 use crate::job::{Digest, Limits, ModuleKind, ModuleVersion, TenantId};
 use crate::outcome::{FailureKind, OnFailure};
+use crate::retry::RetrySettings;
 
 /// A version to upload.
 pub struct NewVersion<'a> {
@@ -20,6 +21,7 @@ pub struct NewVersion<'a> {
     pub on_failure: &'a [(FailureKind, OnFailure)],
     pub imports: &'a [String],
     pub activate: bool,
+    pub retry: RetrySettings,
 }
 
 /// What an upload came to.
@@ -54,6 +56,8 @@ pub struct VersionRow {
     pub limits: Limits,
     pub on_failure: serde_json::Value,
     pub imports: Vec<String>,
+    /// As leasehold.module_versions has it.
+    pub retry: serde_json::Value,
     pub created_at: String,
 }
 
@@ -90,7 +94,7 @@ impl Store {
         let row = self
             .row(
                 "uploading the module",
-                "-- push_module\nselect * from leasehold.push_module($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+                "-- push_module\nselect * from leasehold.push_module($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
                 &[
                     (&new.tenant, Type::TEXT),
                     (&new.name, Type::TEXT),
@@ -104,6 +108,7 @@ impl Store {
                     (&on_failure, Type::JSONB),
                     (&new.imports, Type::TEXT_ARRAY),
                     (/* activate */ &new.activate, Type::BOOL),
+                    (&retry_json(&new.retry), Type::JSONB),
                 ],
             )
             .await?;
@@ -176,6 +181,7 @@ impl Store {
                     limits: limits(row),
                     on_failure: row.get("on_failure"),
                     imports: row.get("imports"),
+                    retry: row.get("retry"),
                     created_at: row.get("created"),
                 })
             })
@@ -211,6 +217,7 @@ impl Store {
             kind: row.get::<_, String>("kind_name").parse()?,
             limits: limits(row),
             on_failure,
+            retry: retry(&row.get("retry")),
         };
         Ok(Some((version, row.get("tenant_name"))))
     }
@@ -233,6 +240,27 @@ fn limits(row: &Row) -> Limits {
         timeout: Duration::from_millis(u64::from(row.get::<_, i32>("timeout_ms").unsigned_abs())),
         result_bytes: row.get::<_, i64>("result_bytes").unsigned_abs(),
         log_bytes: u64::from(row.get::<_, i32>("log_bytes").unsigned_abs()),
+    }
+}
+
+fn retry_json(retry: &RetrySettings) -> serde_json::Value {
+    let ms = |duration: Option<Duration>| duration.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+    let mut json = serde_json::json!({
+        "base_ms": ms(retry.base), "factor": retry.factor, "cap_ms": ms(retry.cap), "jitter": retry.jitter,
+        "max_attempts": retry.max_attempts,
+    });
+    json.as_object_mut().expect("it was made as one").retain(|_, value| !value.is_null());
+    json
+}
+
+fn retry(json: &serde_json::Value) -> RetrySettings {
+    let ms = |name: &str| json[name].as_u64().map(Duration::from_millis);
+    RetrySettings {
+        base: ms("base_ms"),
+        factor: json["factor"].as_f64(),
+        cap: ms("cap_ms"),
+        jitter: json["jitter"].as_f64(),
+        max_attempts: None, // enqueue has looked at it
     }
 }
 

@@ -13,7 +13,6 @@ use super::claimer::Room;
 use super::{Shared, Stage};
 use crate::job::{Claim, JobId, Lease, Limits};
 use crate::outcome::{Failure, FailureKind, Log, Outcome, Run, Stop, Usage};
-use crate::retry::RetryPolicy;
 use crate::sandbox::{JobInput, LoadError, PrepareError, RunControl};
 use crate::settlement::{HOST_FAULT_DELAY, Settlement, decide};
 use crate::store::{ClaimedJob, Report};
@@ -91,7 +90,6 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
 }
 
 fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name: &str, lease: Lease) -> Claim {
-    let default = RetryPolicy::default();
     Claim {
         tenant: job.tenant,
         tenant_name: tenant_name.to_owned(),
@@ -101,7 +99,7 @@ fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name:
         payload: job.payload,
         attempt: job.attempt.unsigned_abs(),
         max_attempts: job.max_attempts.unsigned_abs(),
-        retry: RetryPolicy { base: job.backoff.unwrap_or(default.base), ..default },
+        retry: job.retry.policy_or(&version.retry),
         limits: Limits { timeout: job.timeout.unwrap_or(version.limits.timeout), ..version.limits },
         lease,
     }

@@ -193,9 +193,10 @@ impl Claimer {
 
     async fn claim_once(&mut self, limit: usize) -> anyhow::Result<ClaimedNow> {
         let Shared { config, store, held, counters, .. } = &*self.shared;
+        let (queues, queue_first) = config.queues.draw();
         let sent = Instant::now();
         let Claimed { claim_id, jobs, next_due } =
-            store.claim(self.shared.id, &config.queues, limit, config.lease, &self.bounds).await?;
+            store.claim(self.shared.id, (&queues, queue_first), limit, config.lease, &self.bounds).await?;
         counters.claims.fetch_add(1, Relaxed);
         let count = jobs.len();
         let Some(claim_id) = claim_id else { return Ok(ClaimedNow { next_due, count }) };
@@ -266,7 +267,7 @@ impl Claimer {
     }
 
     async fn ask_for_notices(&mut self, ttl: Duration) {
-        match self.shared.store.sleep(self.shared.id, &self.shared.config.queues, ttl).await {
+        match self.shared.store.sleep(self.shared.id, self.shared.config.queues.names(), ttl).await {
             Ok(()) => self.notified_until = (!ttl.is_zero()).then(|| Instant::now() + ttl),
             Err(cause) => warn!("{cause:#}; polling goes on"),
         }

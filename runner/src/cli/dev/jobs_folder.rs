@@ -150,6 +150,7 @@ impl JobsFolder {
             limits,
             on_failure: &on_failure,
             activate: true,
+            retry: Default::default(),
         };
         let (_verdict, pushed) = upload.send(&self.store, &self.sandbox).await?;
         self.uploaded.insert(built.file.clone(), digest);
