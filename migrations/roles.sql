@@ -36,7 +36,7 @@ begin
                           timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
         leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
                           timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
-        leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.job_options, leasehold.check_key, leasehold.new_group, leasehold.cancel,
+        leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.new_group, leasehold.cancel,
         leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json
         to leasehold_producer;
 end $$;

@@ -79,7 +79,7 @@ begin
         v_queues := array(select q from unnest(p_queues) with ordinality u(q, n) where not exists (select from leasehold.paused_queues p where p.queue = q) order by n);
     end if;
     v_scoped := exists (select from leasehold.modules m where m.active_version is null and m.name is not null)
-             or exists (select from leasehold.gates g where g.kind <> 'key' and g.name = '');
+             or exists (select from leasehold.gates g where g.kind <> 'key' and g.name = '' and (g.kind in ('cap', 'rate') or g.paused_at is not null));
     lane_queues := '{}'; lane_priorities := '{}'; lane_run_ats := '{}'; lane_ids := '{}';
 
     -- The gates that have opened and that nobody else is at.
@@ -143,7 +143,7 @@ begin
                        (j.options is not null and j.options ?| '{concurrency_key,rate_key}') or coalesce(j.expires_at <= v_now, false)
                        or (v_scoped and (exists (select from leasehold.modules m where m.module_id = j.module_id and m.active_version is null)
                                       or exists (select from leasehold.gates g where g.tenant_id = j.tenant_id and g.module_id in (0, j.module_id)
-                                                    and g.kind <> 'key' and g.name = ''))) as gated
+                                                    and g.kind <> 'key' and g.name = '' and (g.kind in ('cap', 'rate') or g.paused_at is not null)))) as gated
                   from leasehold.live_jobs j
                  where j.queue = v_lane.queue and j.priority = v_lane.priority
                    and (j.run_at, j.id) > (v_at, v_at_id) and j.run_at <= v_now and not j.running

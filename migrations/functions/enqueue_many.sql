@@ -37,19 +37,15 @@ begin
     if unique_keys is not null or expires_at is not null or after is not null or after_group is not null or on_conflict <> 'keep' then
         -- One by one: each is checked against others.
         return query
-            select leasehold.enqueue_bytes(module, u.p, tenant, queue, priority, run_at, max_attempts, timeout, backoff, version,
-                       leasehold.job_options(concurrency_key, concurrency_limit, rate_key, u.k, unique_for, group_id, backoff_factor,
-                                             backoff_cap, backoff_jitter, notify, on_dead),
-                       expires_at, on_conflict, after, after_group)
+            select leasehold.enqueue_bytes(module, u.p, tenant, queue, priority, run_at, max_attempts, timeout, backoff, version, concurrency_key,
+                       concurrency_limit, rate_key, u.k, unique_for, on_conflict, expires_at, after, after_group, on_dead, group_id,
+                       backoff_factor, backoff_cap, backoff_jitter, notify)
               from unnest(v_payloads, unique_keys) with ordinality u(p, k, n) order by u.n;
         return;
     end if;
     v_job := leasehold.check_enqueue(module, tenant, queue, priority, max_attempts, timeout, backoff, version);
     v_options := leasehold.job_options(concurrency_key, concurrency_limit, rate_key, null, unique_for, group_id, backoff_factor, backoff_cap,
                                        backoff_jitter, notify, on_dead);
-    if not isfinite(run_at) then
-        raise exception 'run_at is an instant, not infinity' using errcode = 'LH003';
-    end if;
     perform pg_catalog.pg_current_xact_id();  -- before the clock, as in enqueue
     v_now := clock_timestamp();
     with added as (

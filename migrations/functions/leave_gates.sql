@@ -9,6 +9,8 @@ begin
     if p_gate_ids is null then
         return;
     end if;
+    -- Longer than for a job's row, which a producer may hold: a gate is held by claims and settlements, one after the other.
+    perform set_config('lock_timeout', '5s', true);
     perform from leasehold.gates g where g.gate_id = any(p_gate_ids) order by g.gate_id for no key update;
     update leasehold.gates g set running = g.running - n.left_now
       from (select i as gate_id, count(*) as left_now from unnest(p_gate_ids) i group by 1) n

@@ -15,11 +15,15 @@ declare
     v_passed int := 0;
     v_opens_at timestamptz;
 begin
+    -- A pause that is over, and a module that is on, are nothing to take turns for.
     select array_agg(g.gate_id) into v_gates from leasehold.gates g
      where g.tenant_id = p_tenant_id
        and ((g.kind = 'key' and g.module_id = 0 and g.name = p_options ->> 'concurrency_key')
          or (g.kind = 'rate' and g.module_id = 0 and g.name = p_options ->> 'rate_key')
-         or (g.kind in ('off', 'pause', 'cap', 'rate') and g.module_id in (0, p_module_id) and g.name = ''));
+         or (g.kind in ('cap', 'rate') and g.module_id in (0, p_module_id) and g.name = '')
+         or (g.kind = 'pause' and g.module_id in (0, p_module_id) and g.name = '' and g.paused_at is not null)
+         or (g.kind = 'off' and g.module_id = p_module_id and g.name = ''
+             and exists (select from leasehold.modules m where m.module_id = p_module_id and m.active_version is null)));
     verdict := 'through';
     for v_gate in select g.* from leasehold.gates g where g.gate_id = any(v_gates) for no key update skip locked loop
         v_passed := v_passed + 1;

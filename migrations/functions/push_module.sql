@@ -39,7 +39,9 @@ begin
         values (v_tenant_id, v_module.module_id, push_module.version, v_digest, p_kind::leasehold.module_kind, p_fuel, p_memory_bytes, p_timeout_ms,
                 p_result_bytes, p_log_bytes, p_on_failure, p_imports, p_retry);
     end if;
-    if p_activate then
+    if p_activate and v_newest is null then
+        update leasehold.modules m set active_version = push_module.version where m.module_id = v_module.module_id;  -- no job can wait for it
+    elsif p_activate then
         perform leasehold.activate_module(p_tenant, p_name, push_module.version);
     end if;
 end $$;

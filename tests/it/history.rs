@@ -256,7 +256,9 @@ impl Model {
                     && lease_no == self.lease_no + 1
                     && attempt == self.attempt + 1
                     && crash_count == self.crash_count;
-                claimed.then_some(Self { state: State::Running, ..next })
+                // Put into a gate's line, or out of it.
+                let waits = row["running"] == false && same_counts && step.was["waits_at"] != step.now["waits_at"];
+                if waits { Some(next) } else { claimed.then_some(Self { state: State::Running, ..next }) }
             }
             ("live update", State::Running) if row["running"] == true => {
                 // Asked to cancel, or a crash counted on the way to its end.

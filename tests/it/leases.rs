@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::settlement::Settled;
-use leasehold::worker::WorkerConfig;
+use leasehold::worker::{Queues, WorkerConfig};
 use leasehold_tests::TestDb;
 use leasehold_tests::proxy::Proxy;
 use leasehold_tests::scenario::eventually;
@@ -191,7 +191,7 @@ async fn a_lost_lease_stops_the_guest_at_the_next_heartbeat() {
     let db = TestDb::new().await;
     db.push_wat("sleep").await;
     let mut config = WorkerConfig { lease: LEASE, ..quick() };
-    config.queues = vec!["first".into()];
+    config.queues = Queues::in_order(["first"]);
     let worker = db.worker_with(config);
     let id = db.enqueue("'sleep', queue => 'first', timeout => '1 hour'").await;
     worker.guests_run(1).await;

@@ -24,7 +24,7 @@ async fn a_second_migration_finds_nothing_to_do() {
     let db = TestDb::empty().await;
     let first = db.store().migrate(false).await.expect("it migrates");
     let names: Vec<_> = first.iter().map(|migration| migration.name.as_str()).collect();
-    assert_eq!(names, ["0001_tables", "functions, views and roles"]);
+    assert_eq!(names, ["0001_tables", "0002_limits", "functions, views and roles"]);
     let made = objects(&db).await;
     assert!(made.len() > 50, "{made:?}");
     assert_eq!(db.store().migrate(false).await.expect("again"), []);
@@ -58,7 +58,7 @@ async fn migrators_take_turns() {
     let mut counts: Vec<_> =
         done.into_iter().map(|done| done.unwrap_or_else(|error| panic!("{error:#}")).len()).collect();
     counts.sort_unstable();
-    assert_eq!(counts, [0, 0, 0, 0, 0, 2]);
+    assert_eq!(counts, [0, 0, 0, 0, 0, 3]);
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn a_worker_refuses_a_schema_that_is_missing_or_old_and_says_what_to_type(
     db.sql("delete from leasehold.schema_version where version > 0").await;
     let old = binary::run(db.url(), &["worker"]).await;
     assert_eq!(old.code, 1, "{old:?}");
-    assert!(old.stderr.contains("has schema version 0, this leasehold needs 1; run: leasehold migrate"), "{old:?}");
+    assert!(old.stderr.contains("has schema version 0, this leasehold needs 2; run: leasehold migrate"), "{old:?}");
     for args in [&["stats"][..], &["enqueue", "echo"], &["job", "list"]] {
         let empty = TestDb::empty().await;
         let answer = binary::run(empty.url(), args).await;
@@ -121,10 +121,10 @@ async fn a_worker_refuses_a_schema_that_is_missing_or_old_and_says_what_to_type(
 async fn the_command_says_what_it_did() {
     let db = TestDb::empty().await;
     let would = binary::run(db.url(), &["migrate", "--dry-run"]).await.ok();
-    assert_eq!(would.stdout, "would apply 0001_tables\nwould apply functions, views and roles\n");
-    let both = json!([{ "name": "0001_tables" }, { "name": "functions, views and roles" }]);
+    assert_eq!(would.stdout, "would apply 0001_tables\nwould apply 0002_limits\nwould apply functions, views and roles\n");
+    let all = json!([{ "name": "0001_tables" }, { "name": "0002_limits" }, { "name": "functions, views and roles" }]);
     let applied = binary::run(db.url(), &["migrate", "--json"]).await.json();
-    assert_eq!(applied, json!({ "applied": both, "dry_run": false }));
+    assert_eq!(applied, json!({ "applied": all, "dry_run": false }));
     assert_eq!(binary::run(db.url(), &["migrate"]).await.ok().stdout, "nothing to do: the schema is current\n");
 }
 
