@@ -30,9 +30,19 @@ pub struct DatabaseArgs {
     pub database_url: String,
 }
 
-impl DatabaseArgs {
+/// What each command takes that asks the database something and prints the answer.
+#[derive(Debug, Clone, clap::Args)]
+struct Common {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Common {
     /// For a command that sends a few statements.
     fn store(&self) -> anyhow::Result<Store> {
-        Store::new(Database::parse(&self.database_url)?, 2)
+        Store::new(Database::parse(&self.database.database_url)?, 2)
     }
 }

@@ -1,4 +1,5 @@
-//! How long a failed job waits before its next attempt: exponential backoff with jitter and a cap.
+//! How long a failed job waits before its next attempt: exponential backoff with jitter and a cap. And how far the worker's
+//! own timers are spread.
 
 use std::time::Duration;
 
@@ -42,4 +43,9 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self { base: Duration::from_secs(5), factor: 2.0, cap: Duration::from_secs(3600) }
     }
+}
+
+/// Spread by a quarter, so that workers started together do not stay together.
+pub fn jittered(duration: Duration) -> Duration {
+    duration.mul_f64(rand::random_range(0.75..1.25))
 }

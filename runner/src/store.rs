@@ -16,6 +16,7 @@ mod module;
 mod settle;
 mod worker;
 
+use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ use anyhow::Context as _;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::row::RowIndex;
+use tokio_postgres::types::{FromSql, ToSql, Type};
 
 pub use claim::{Bounds, Claimed, ClaimedJob};
 pub use connect::Database;
@@ -124,6 +126,17 @@ impl Store {
     }
 }
 
+/// A column of an answer, by name or number.
+fn get<'a, T: FromSql<'a>>(row: &'a Row, column: impl RowIndex + fmt::Display) -> anyhow::Result<T> {
+    row.try_get(column).map_err(|cause| anyhow::Error::new(UnknownAnswer(cause)))
+}
+
+/// A function of another version of the schema may answer other columns than this binary reads. That is an error like any
+/// other: a panic would end the claimer or the settler with it.
+#[derive(Debug, thiserror::Error)]
+#[error("the database's answer has another shape than this leasehold reads; is its schema of another version?")]
+struct UnknownAnswer(#[source] tokio_postgres::Error);
+
 /// What the database said to a statement. Its Display is for people; who branches looks at the code.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
@@ -155,7 +168,8 @@ pub(crate) fn explain(error: tokio_postgres::Error) -> anyhow::Error {
 /// Whether trying the same statement again can help: the connection broke, the server restarts, or two transactions met.
 pub fn is_transient(error: &anyhow::Error) -> bool {
     let Some(code) = code(error) else {
-        return true; // no answer at all: the pool, the network, a timeout
+        // No answer at all (the pool, the network, a timeout), or one that will be the same again.
+        return !error.chain().any(|cause| cause.is::<UnknownAnswer>());
     };
     let class = &code.code()[..2];
     class == "08"

@@ -100,7 +100,6 @@ pub enum Stage {
 #[derive(Debug, Default)]
 pub struct Counters {
     pub claims: AtomicU64,
-    pub claimed: AtomicU64,
     pub finished: AtomicU64,
     pub settled: AtomicU64,
     pub leases_lost: AtomicU64,

@@ -200,3 +200,25 @@ async fn jobs_settle_when_nobody_has_made_partitions() {
     assert_eq!(db.state(id).await, "done");
     assert_eq!(db.value::<i64>("select count(*) from leasehold.attempts").await, 2);
 }
+
+#[tokio::test]
+async fn a_function_that_answers_otherwise_than_this_binary_reads_is_an_error_and_no_panic() {
+    let db = TestDb::new().await;
+    db.sql(
+        "drop function leasehold.reap(int, int);
+         create function leasehold.reap(int, int) returns table (id text, state text) language sql as $$ select 'one', 'queued' $$;
+         drop function leasehold.find_stragglers(text[], int[], timestamptz[], bigint[]);
+         create function leasehold.find_stragglers(text[], int[], timestamptz[], bigint[]) returns table (lane text)
+         language sql as $$ select 'default' $$",
+    )
+    .await;
+    let bounds = leasehold::store::Bounds::default();
+    let errors = [
+        db.store().reap().await.expect_err("the id is no number"),
+        db.store().find_stragglers(&bounds).await.expect_err("there is no queue"),
+    ];
+    for error in errors {
+        assert!(format!("{error:#}").contains("is its schema of another version?"), "{error:#}");
+        assert!(!leasehold::store::is_transient(&error), "asking again does not help");
+    }
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
-use leasehold::job::{Digest, JobId, Lease, Limits, ModuleKind};
+use leasehold::job::{Digest, JobId, Limits, ModuleKind};
 use leasehold::outcome::{Failure, FailureKind, Log, OnFailure, Usage};
 use leasehold::settlement::{Settled, Settlement};
 use leasehold::store::{Batch, Bounds, Claimed, ClaimedJob, NewVersion, Reaped, Report, Store, WorkerId};
@@ -357,8 +357,7 @@ impl Claimer {
 
 /// What a slot would report of a run.
 pub fn report(job: &ClaimedJob, settlement: Settlement) -> Report {
-    let lease = Lease { number: job.lease_no, expires: Instant::now() + LONG_LEASE };
-    Report { job_id: job.id, lease, settlement, usage: Usage::default(), log: Log::default() }
+    Report { job_id: job.id, lease_no: job.lease_no, settlement, usage: Usage::default(), log: Log::default() }
 }
 
 pub fn trap(message: &str) -> Failure {

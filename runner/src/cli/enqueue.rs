@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DatabaseArgs, parse, print};
+use super::{Common, parse, print};
 use crate::store::NewJob;
 
 /// Put a job into a queue.
@@ -16,8 +16,6 @@ pub struct Args {
     /// JSON, or @FILE or - (standard input) for bytes as they are
     #[arg(long, value_name = "JSON|@FILE|-", default_value = "{}")]
     payload: String,
-    #[command(flatten)]
-    database: DatabaseArgs,
     #[arg(long, default_value = "default")]
     tenant: String,
     #[arg(long, default_value = "default")]
@@ -40,9 +38,8 @@ pub struct Args {
     /// Pin a version of the module instead of running whichever is active
     #[arg(long)]
     version: Option<i32>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -59,8 +56,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         backoff: args.backoff,
         version: args.version,
     };
-    let id = args.database.store()?.enqueue(&job).await?;
-    if args.json {
+    let id = args.common.store()?.enqueue(&job).await?;
+    if args.common.json {
         return print::json(&serde_json::json!({ "id": id }));
     }
     println!("{id}");

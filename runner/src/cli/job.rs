@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use super::{DatabaseArgs, print};
+use super::{Common, print};
 use crate::job::JobId;
 use crate::store::{JobDetails, JobFilter};
 
@@ -51,19 +51,10 @@ enum Command {
     },
 }
 
-#[derive(Debug, clap::Args)]
-struct Common {
-    #[command(flatten)]
-    database: DatabaseArgs,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::List { tenant, module, queue, state, limit, common } => {
-            let jobs = common.database.store()?.jobs(&JobFilter { tenant, module, queue, state, limit }).await?;
+            let jobs = common.store()?.jobs(&JobFilter { tenant, module, queue, state, limit }).await?;
             if common.json {
                 return print::json(&jobs);
             }
@@ -86,15 +77,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             );
         }
         Command::Show { id, common } => {
-            let job =
-                common.database.store()?.job(JobId(id)).await?.with_context(|| format!("there is no job {id}"))?;
+            let job = common.store()?.job(JobId(id)).await?.with_context(|| format!("there is no job {id}"))?;
             if common.json {
                 return print::json(&job);
             }
             show(&job);
         }
         Command::Cancel { id, common } => {
-            let state = common.database.store()?.cancel(JobId(id)).await?;
+            let state = common.store()?.cancel(JobId(id)).await?;
             if common.json {
                 return print::json(&serde_json::json!({ "id": id, "state": state }));
             }
@@ -105,7 +95,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             }
         }
         Command::Redrive { id, common } => {
-            let moved = common.database.store()?.redrive(JobId(id)).await?;
+            let moved = common.store()?.redrive(JobId(id)).await?;
             if common.json {
                 return print::json(&serde_json::json!({ "id": id, "redriven": moved }));
             }

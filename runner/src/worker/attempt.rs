@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, watch};
@@ -11,7 +11,7 @@ use tracing::{error, warn};
 
 use super::claimer::Room;
 use super::{Shared, Stage};
-use crate::job::{Claim, JobId, Lease, Limits};
+use crate::job::{Claim, JobId, Limits};
 use crate::outcome::{Failure, FailureKind, Log, Outcome, Run, Stop, Usage};
 use crate::retry::RetryPolicy;
 use crate::sandbox::{JobInput, LoadError, PrepareError, RunControl};
@@ -22,7 +22,6 @@ use crate::store::{ClaimedJob, Report};
 pub struct Dispatched {
     pub job: ClaimedJob,
     pub control: RunControl,
-    pub lease_expires: Instant,
 }
 
 /// Runs jobs until no more can come.
@@ -40,9 +39,8 @@ pub async fn slot(
         let report = attempt.await.unwrap_or_else(|_panic| {
             error!(%job_id, "the worker panicked around a run; the job is given back");
             let fault = host_fault("the worker panicked around the run".into());
-            let lease = Lease { number: lease_no, expires: Instant::now() };
             let settlement = Settlement::Release { fault: Some(fault), delay: HOST_FAULT_DELAY };
-            Report { job_id, lease, settlement, usage: Usage::default(), log: Log::default() }
+            Report { job_id, lease_no, settlement, usage: Usage::default(), log: Log::default() }
         });
         room.leave();
         shared.counters.finished.fetch_add(1, Relaxed);
@@ -54,9 +52,9 @@ pub async fn slot(
 }
 
 async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool) -> Report {
-    let Dispatched { job, control, lease_expires } = dispatched;
-    let (job_id, lease) = (job.id, Lease { number: job.lease_no, expires: lease_expires });
-    let report = |settlement, usage, log| Report { job_id, lease, settlement, usage, log };
+    let Dispatched { job, control } = dispatched;
+    let (job_id, lease_no) = (job.id, job.lease_no);
+    let report = |settlement, usage, log| Report { job_id, lease_no, settlement, usage, log };
     let unrun = |settlement| report(settlement, Usage::default(), Log::default());
     if waiting_for_exit {
         return unrun(Settlement::Release { fault: None, delay: Duration::ZERO });
@@ -70,7 +68,7 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
         }
         Err(cause) => return unrun(release(job_id, &cause)),
     };
-    let claim = claim(job, &known.version, &known.tenant_name, lease);
+    let claim = claim(job, &known.version, &known.tenant_name);
     let run = match shared.modules.prepared(claim.tenant, &claim.module).await {
         Ok(prepared) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
         // The system refused something to the worker: no fault of the module's.
@@ -84,13 +82,13 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
         }
     };
     if run.outcome == Outcome::Stopped(Stop::LeaseLost) {
-        warn!(%job_id, lease_no = lease.number, "stopped: the lease is lost or about to run out");
+        warn!(%job_id, lease_no, "stopped: the lease is lost or about to run out");
     }
     let settlement = decide(&claim, run.outcome, control.cancel_requested(), rand::random());
     report(settlement, run.usage, run.log)
 }
 
-fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name: &str, lease: Lease) -> Claim {
+fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name: &str) -> Claim {
     let default = RetryPolicy::default();
     Claim {
         tenant: job.tenant,
@@ -103,7 +101,7 @@ fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name:
         max_attempts: job.max_attempts.unsigned_abs(),
         retry: RetryPolicy { base: job.backoff.unwrap_or(default.base), ..default },
         limits: Limits { timeout: job.timeout.unwrap_or(version.limits.timeout), ..version.limits },
-        lease,
+        lease_no: job.lease_no,
     }
 }
 
