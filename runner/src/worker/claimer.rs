@@ -135,8 +135,11 @@ impl Claimer {
                 continue;
             }
             self.busy_claims = 0;
-            let newly = self.notified_until.is_none();
-            if self.notified_until.is_none_or(|until| until < Instant::now() + SLEEP_TTL / 2) {
+            let newly = self.hearing && self.notified_until.is_none();
+            if !self.hearing && self.notified_until.is_some() {
+                // Nobody need pay for a NOTIFY that does not arrive.
+                self.ask_for_notices(Duration::ZERO).await;
+            } else if self.hearing && self.notified_until.is_none_or(|until| until < Instant::now() + SLEEP_TTL / 2) {
                 self.ask_for_notices(SLEEP_TTL).await;
             }
             // After asking for the first time it looks once more: a job may have been committed since the claim, by somebody
@@ -241,10 +244,8 @@ impl Claimer {
                 self.hearing = true;
                 true
             }
-            Notice::Deaf => {
-                self.hearing = false;
-                false
-            }
+            // The sleep that it is in may be one for a worker that is told.
+            Notice::Deaf => std::mem::take(&mut self.hearing),
         }
     }
 
