@@ -11,7 +11,9 @@ declare
     v_ids bigint[];
     v_end record;
 begin
-    if not pg_try_advisory_xact_lock(hashtext('leasehold.sweep')) then
+    -- A row that nobody but Leasehold can lock, unlike an advisory lock.
+    perform from leasehold.schema_version s where s.version = 0 for no key update skip locked;
+    if not found then
         return 0;
     end if;
 

@@ -34,16 +34,6 @@ pub struct DatabaseArgs {
     pub database_url: String,
 }
 
-/// What every command that looks at the database takes.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Common {
-    #[command(flatten)]
-    pub database: DatabaseArgs,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// How a job, or all jobs of a module, are tried again.
 #[derive(Debug, Clone, clap::Args)]
 struct RetryArgs {
@@ -76,9 +66,19 @@ impl RetryArgs {
     }
 }
 
-impl DatabaseArgs {
+/// What each command takes that asks the database something and prints the answer.
+#[derive(Debug, Clone, clap::Args)]
+struct Common {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Common {
     /// For a command that sends a few statements.
     fn store(&self) -> anyhow::Result<Store> {
-        Store::new(Database::parse(&self.database_url)?, 2)
+        Store::new(Database::parse(&self.database.database_url)?, 2)
     }
 }

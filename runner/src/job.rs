@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::outcome::{FailureKind, OnFailure};
 use crate::retry::{RetryPolicy, RetrySettings};
@@ -191,16 +191,8 @@ pub struct Claim {
     pub retry: RetryPolicy,
     /// The module's limits with the job's own timeout, where it has one.
     pub limits: Limits,
-    pub lease: Lease,
-}
-
-/// Until when a claim holds, by this process's monotonic clock, and the number that fences its writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lease {
-    /// Grows by one at each claim of the job and never goes back.
-    pub number: i32,
-    /// Counted from before the claim (or the heartbeat) was sent, so it can only be too early.
-    pub expires: Instant,
+    /// Fences its writes: grows by one at each claim of the job and never goes back.
+    pub lease_no: i32,
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::retry::jittered;
 use crate::store::{DEFAULT_RETENTION_DAYS, SWEEP_ROWS, Store};
 
 /// How often, and how long things are kept.
@@ -29,9 +30,8 @@ const PARTITIONS_EVERY: Duration = Duration::from_secs(3600);
 pub async fn run(store: Store, config: MaintenanceConfig, mut running: watch::Receiver<bool>) {
     let mut partitions_due = Instant::now();
     loop {
-        let wait = config.reap_every.mul_f64(rand::random_range(0.75..1.25));
         tokio::select! {
-            () = tokio::time::sleep(wait) => (),
+            () = tokio::time::sleep(jittered(config.reap_every)) => (),
             _ended = running.wait_for(|running| !running) => return,
         }
         reap(&store).await;

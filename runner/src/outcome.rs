@@ -122,9 +122,14 @@ impl FailureKind {
     pub fn default_on_failure(self) -> OnFailure {
         match self {
             Self::GuestRetry | Self::Exit | Self::Trap | Self::Timeout | Self::Host | Self::Crash => OnFailure::Fail,
-            Self::GuestDead | Self::Fuel | Self::Memory | Self::Stack | Self::Output | Self::Link | Self::Abi | Self::Expired => {
-                OnFailure::Dead
-            }
+            Self::GuestDead
+            | Self::Fuel
+            | Self::Memory
+            | Self::Stack
+            | Self::Output
+            | Self::Link
+            | Self::Abi
+            | Self::Expired => OnFailure::Dead,
         }
     }
 

@@ -1,4 +1,5 @@
-//! How long a failed job waits before its next attempt: exponential backoff with jitter and a cap.
+//! How long a failed job waits before its next attempt: exponential backoff with jitter and a cap. And how far the worker's
+//! own timers are spread.
 
 use std::time::Duration;
 
@@ -81,6 +82,11 @@ impl RetrySettings {
     }
 }
 
+/// Spread by a quarter, so that workers started together do not stay together.
+pub fn jittered(duration: Duration) -> Duration {
+    duration.mul_f64(rand::random_range(0.75..1.25))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,7 +98,11 @@ mod tests {
         let policy = job.policy_or(&module);
         assert_eq!((policy.base, policy.factor, policy.jitter), (Duration::from_secs(1), 1.0, 0.0));
         assert_eq!(policy.cap, RetryPolicy::default().cap);
-        assert_eq!(policy.delay(9, 0.9), Duration::from_secs(1), "a factor of 1 never grows, jitter of 0 never spreads");
+        assert_eq!(
+            policy.delay(9, 0.9),
+            Duration::from_secs(1),
+            "a factor of 1 never grows, jitter of 0 never spreads"
+        );
     }
 
     #[test]

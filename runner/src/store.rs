@@ -1,8 +1,9 @@
 //! The database. Only this module has SQL, and its statements are calls of the functions in `migrations/functions/`: a row
 //! changes state nowhere else.
 //!
-//! Statements carry their parameters' types and are never prepared by name, so all of this works through PgBouncer in
-//! transaction mode; only the listener needs a connection of its own.
+//! Statements carry their parameters' types, answer built-in types only (the driver looks others up with statements that it
+//! prepares by name) and are never prepared by name, so all of this works through PgBouncer in transaction mode; only the
+//! listener needs a connection of its own.
 
 mod bench;
 mod claim;
@@ -17,6 +18,7 @@ mod module;
 mod settle;
 mod worker;
 
+use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -24,13 +26,14 @@ use anyhow::Context as _;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::row::RowIndex;
+use tokio_postgres::types::{FromSql, ToSql, Type};
 
 pub use claim::{Bounds, Claimed, ClaimedJob};
 pub use connect::Database;
 pub use job::{Conflict, JobDetails, JobFilter, JobRow, NewJob, QueueStat, Reason, Redrive};
-pub use listen::{Listener, Notice};
 pub use limits::{LimitRow, Scope};
+pub use listen::{Listener, Notice};
 pub use maintain::{DEFAULT_RETENTION_DAYS, Reaped, SWEEP_ROWS};
 pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
@@ -90,7 +93,7 @@ impl Store {
         let answered = {
             let mut query = pin!(client.query_typed(sql, params));
             if let Ok(answer) = tokio::time::timeout(limit, query.as_mut()).await {
-                return answer.map_err(|error| explain(error).context(doing));
+                return answer.map(of_built_in_types).map_err(|error| explain(error).context(doing));
             }
             // The statement may go on behind our back: a claim that gets its lock later would take jobs that nobody runs. So
             // it is cancelled, and its end waited for; it may even end well in that moment.
@@ -102,7 +105,7 @@ impl Store {
             tokio::time::timeout(CANCEL_TIMEOUT, ended).await
         };
         match answered {
-            Ok(Ok(rows)) => return Ok(rows),
+            Ok(Ok(rows)) => return Ok(of_built_in_types(rows)),
             Ok(Err(_cancelled)) => {}
             // Nobody may queue up behind it.
             Err(_) => drop(Object::take(client)),
@@ -125,6 +128,25 @@ impl Store {
         })
     }
 }
+
+/// Whoever writes a statement that answers an enum notices in the first test, and not behind a pooler.
+fn of_built_in_types(rows: Vec<Row>) -> Vec<Row> {
+    let columns = rows.first().map(Row::columns).unwrap_or_default();
+    let own = columns.iter().find(|column| Type::from_oid(column.type_().oid()).is_none());
+    debug_assert!(own.is_none(), "a statement answers a type that is not built in: {own:?}");
+    rows
+}
+
+/// A column of an answer, by name or number.
+fn get<'a, T: FromSql<'a>>(row: &'a Row, column: impl RowIndex + fmt::Display) -> anyhow::Result<T> {
+    row.try_get(column).map_err(|cause| anyhow::Error::new(UnknownAnswer(cause)))
+}
+
+/// A function of another version of the schema may answer other columns than this binary reads. That is an error like any
+/// other: a panic would end the claimer or the settler with it.
+#[derive(Debug, thiserror::Error)]
+#[error("the database's answer has another shape than this leasehold reads; is its schema of another version?")]
+struct UnknownAnswer(#[source] tokio_postgres::Error);
 
 /// What the database said to a statement. Its Display is for people; who branches looks at the code.
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +179,8 @@ pub(crate) fn explain(error: tokio_postgres::Error) -> anyhow::Error {
 /// Whether trying the same statement again can help: the connection broke, the server restarts, or two transactions met.
 pub fn is_transient(error: &anyhow::Error) -> bool {
     let Some(code) = code(error) else {
-        return true; // no answer at all: the pool, the network, a timeout
+        // No answer at all (the pool, the network, a timeout), or one that will be the same again.
+        return !error.chain().any(|cause| cause.is::<UnknownAnswer>());
     };
     let class = &code.code()[..2];
     class == "08"

@@ -102,7 +102,6 @@ pub enum Stage {
 #[derive(Debug, Default)]
 pub struct Counters {
     pub claims: AtomicU64,
-    pub claimed: AtomicU64,
     pub finished: AtomicU64,
     pub settled: AtomicU64,
     pub leases_lost: AtomicU64,
@@ -149,7 +148,7 @@ pub async fn run(
     });
 
     let (notices, heard) = mpsc::unbounded_channel();
-    let listener = tokio::spawn(Listener::new(store.database().clone()).run(notices));
+    let listener = tokio::spawn(Listener::new(store.clone()).run(notices));
     let (beat_now, beat_asked) = mpsc::channel(1);
     let (stop_beating, beating) = watch::channel(true);
     let heartbeat = tokio::spawn(heartbeat::run(shared.clone(), beat_asked, beating.clone()));

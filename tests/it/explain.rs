@@ -27,21 +27,39 @@ async fn each_reason_has_its_code() {
     assert_eq!(codes(&db, second).await, ["key_held"], "told before a claim has met it");
     assert!(claimer.claim(1).await.is_empty());
     assert_eq!(codes(&db, second).await, ["key_held"], "and after");
-    assert_eq!(message(&db, second, "key_held").await, format!("1 of 1 jobs of concurrency key 'k' that may run do: job {id}"));
+    assert_eq!(
+        message(&db, second, "key_held").await,
+        format!("1 of 1 jobs of concurrency key 'k' that may run do: job {id}")
+    );
 
     let later = db.enqueue("'echo', run_at => now() + interval '1 hour'").await;
     assert_eq!(codes(&db, later).await, ["not_due"]);
-    assert!(db.value::<bool>(&format!("select until > now() + interval '59 minutes' from leasehold.explain({later})")).await);
+    assert!(
+        db.value::<bool>(&format!("select until > now() + interval '59 minutes' from leasehold.explain({later})"))
+            .await
+    );
     let after = db.enqueue(&format!("'echo', after => array[{id}]")).await;
     assert_eq!(codes(&db, after).await, ["waits_for_job"]);
     assert_eq!(message(&db, after, "waits_for_job").await, format!("waits for 1 jobs, the first of them is job {id}"));
 
     let plain = db.enqueue("'echo'").await;
     for (make, code, unmake) in [
-        ("leasehold.pause(queue => 'default', reason => 'stocktaking')", "queue_paused", "leasehold.resume(queue => 'default')"),
+        (
+            "leasehold.pause(queue => 'default', reason => 'stocktaking')",
+            "queue_paused",
+            "leasehold.resume(queue => 'default')",
+        ),
         ("leasehold.pause(tenant => 'default')", "tenant_paused", "leasehold.resume(tenant => 'default')"),
-        ("leasehold.pause(tenant => 'default', module => 'echo')", "module_paused", "leasehold.resume(tenant => 'default', module => 'echo')"),
-        ("leasehold.activate_module('default', 'echo', null)", "module_off", "leasehold.activate_module('default', 'echo', 1)"),
+        (
+            "leasehold.pause(tenant => 'default', module => 'echo')",
+            "module_paused",
+            "leasehold.resume(tenant => 'default', module => 'echo')",
+        ),
+        (
+            "leasehold.activate_module('default', 'echo', null)",
+            "module_off",
+            "leasehold.activate_module('default', 'echo', 1)",
+        ),
     ] {
         db.sql(&format!("select {make}")).await;
         assert_eq!(codes(&db, plain).await, [code]);

@@ -283,7 +283,7 @@ async fn a_rate_gives_out_its_burst_and_then_token_by_token() {
         assert!(count as f64 <= most, "{count} began, {most} may have");
         tokio::time::sleep(Duration::from_millis(7)).await;
     }
-    assert_eq!(db.value::<bool>("select leasehold.set_rate(null)").await, true);
+    assert!(db.value::<bool>("select leasehold.set_rate(null)").await);
     assert_eq!(claimer.claim(30).await.len(), 30 - count, "without a limit all go");
 }
 
@@ -350,7 +350,10 @@ async fn what_is_paused_does_not_begin_and_goes_on_in_order() {
         check_gates(&db).await;
     }
     let refusal = db.refusal("select leasehold.pause(module => 'echo')").await;
-    assert_eq!((refusal.code.as_str(), refusal.message.as_str()), ("LH003", "pause takes a queue, or a tenant, or a tenant and a module"));
+    assert_eq!(
+        (refusal.code.as_str(), refusal.message.as_str()),
+        ("LH003", "pause takes a queue, or a tenant, or a tenant and a module")
+    );
 }
 
 #[tokio::test]
@@ -379,7 +382,11 @@ async fn a_job_that_expires_is_dead_and_never_begins_after() {
     let plain = keyed(&db, "k", 1).await;
     let job = claimer.claim(1).await.remove(0);
     assert_eq!(job.id, soon);
-    assert!(job.timeout.is_some_and(|timeout| timeout <= Duration::from_millis(200)), "no run goes on past it: {:?}", job.timeout);
+    assert!(
+        job.timeout.is_some_and(|timeout| timeout <= Duration::from_millis(200)),
+        "no run goes on past it: {:?}",
+        job.timeout
+    );
     tokio::time::sleep(Duration::from_millis(250)).await;
     // Its next attempt would begin too late.
     assert_eq!(db.fail(job).await, Settled::Yes);
@@ -441,7 +448,10 @@ async fn an_unkeyed_claim_by_the_call_of_the_previous_version_still_works() {
 async fn weights_hold_between_queues() {
     let db = with_module().await;
     for queue in ["heavy", "light"] {
-        db.sql(&format!("select leasehold.enqueue_many('echo', array_fill('1'::jsonb, array[400]), queue => '{queue}')")).await;
+        db.sql(&format!(
+            "select leasehold.enqueue_many('echo', array_fill('1'::jsonb, array[400]), queue => '{queue}')"
+        ))
+        .await;
     }
     let queues = leasehold::worker::Queues::by_weight([("heavy".into(), 3), ("light".into(), 1)]);
     let worker = db.store().register_worker(queues.names(), 1).await.expect("registering");
@@ -449,7 +459,11 @@ async fn weights_hold_between_queues() {
     let mut counts = HashMap::<String, usize>::new();
     for _ in 0..400 {
         let (drawn, queue_first) = queues.draw();
-        let claimed = db.store().claim(worker, (&drawn, queue_first), 1, Duration::from_secs(60), &bounds).await.expect("claiming");
+        let claimed = db
+            .store()
+            .claim(worker, (&drawn, queue_first), 1, Duration::from_secs(60), &bounds)
+            .await
+            .expect("claiming");
         *counts.entry(claimed.jobs[0].queue.clone()).or_default() += 1;
     }
     assert!((250..350).contains(&counts["heavy"]), "{counts:?}");

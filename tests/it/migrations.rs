@@ -79,7 +79,7 @@ async fn a_newer_schema_is_left_alone_by_migrate_and_served_by_a_worker() {
     let db = TestDb::new().await;
     db.sql("insert into leasehold.schema_version (version, name, checksum) values (1000, '1000_future', 'x')").await;
     let error = format!("{:#}", db.store().migrate(false).await.expect_err("it is newer"));
-    assert!(error.contains("schema version 1000 (1000_future)") && error.contains("knows versions up to 1"), "{error}");
+    assert!(error.contains("schema version 1000 (1000_future)") && error.contains("knows versions up to 2"), "{error}");
     assert!(error.contains("use a newer leasehold"), "{error}");
     db.push_wat("echo").await;
     let worker = db.worker();
@@ -121,7 +121,10 @@ async fn a_worker_refuses_a_schema_that_is_missing_or_old_and_says_what_to_type(
 async fn the_command_says_what_it_did() {
     let db = TestDb::empty().await;
     let would = binary::run(db.url(), &["migrate", "--dry-run"]).await.ok();
-    assert_eq!(would.stdout, "would apply 0001_tables\nwould apply 0002_limits\nwould apply functions, views and roles\n");
+    assert_eq!(
+        would.stdout,
+        "would apply 0001_tables\nwould apply 0002_limits\nwould apply functions, views and roles\n"
+    );
     let all = json!([{ "name": "0001_tables" }, { "name": "0002_limits" }, { "name": "functions, views and roles" }]);
     let applied = binary::run(db.url(), &["migrate", "--json"]).await.json();
     assert_eq!(applied, json!({ "applied": all, "dry_run": false }));
@@ -199,4 +202,26 @@ async fn jobs_settle_when_nobody_has_made_partitions() {
     db.complete(job).await;
     assert_eq!(db.state(id).await, "done");
     assert_eq!(db.value::<i64>("select count(*) from leasehold.attempts").await, 2);
+}
+
+#[tokio::test]
+async fn a_function_that_answers_otherwise_than_this_binary_reads_is_an_error_and_no_panic() {
+    let db = TestDb::new().await;
+    db.sql(
+        "drop function leasehold.reap(int, int);
+         create function leasehold.reap(int, int) returns table (id text, state text) language sql as $$ select 'one', 'queued' $$;
+         drop function leasehold.find_stragglers(text[], int[], timestamptz[], bigint[]);
+         create function leasehold.find_stragglers(text[], int[], timestamptz[], bigint[]) returns table (lane text)
+         language sql as $$ select 'default' $$",
+    )
+    .await;
+    let bounds = leasehold::store::Bounds::default();
+    let errors = [
+        db.store().reap().await.expect_err("the id is no number"),
+        db.store().find_stragglers(&bounds).await.expect_err("there is no queue"),
+    ];
+    for error in errors {
+        assert!(format!("{error:#}").contains("is its schema of another version?"), "{error:#}");
+        assert!(!leasehold::store::is_transient(&error), "asking again does not help");
+    }
 }

@@ -58,8 +58,17 @@ async fn a_producer_enqueues_cancels_redrives_and_looks_and_does_nothing_else() 
     assert_eq!(
         functions_granted_to(&db, "leasehold_producer").await,
         [
-            "as_json", "cancel", "enqueue", "enqueue_bytes", "enqueue_many", "explain", "new_group", "redrive", "redrive_many",
-            "result", "wait"
+            "as_json",
+            "cancel",
+            "enqueue",
+            "enqueue_bytes",
+            "enqueue_many",
+            "explain",
+            "new_group",
+            "redrive",
+            "redrive_many",
+            "result",
+            "wait"
         ]
     );
     denied(&producer, "select leasehold.reap(1, 1)").await;

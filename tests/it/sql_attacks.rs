@@ -184,7 +184,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("select leasehold.enqueue_many('echo', '[-2147483648:-2147483647]={1,null}'::jsonb[])", "LH003"),
     ("select leasehold.enqueue_many('echo', array[array['1'], array['2']]::jsonb[])", "LH003"),
     ("select leasehold.enqueue_many('echo', array['1', '[' || repeat('1e131071,', 128) || '1]']::jsonb[])", "LH003"),
-    ("select leasehold.enqueue_bytes(null, null, null, null, null, null, null, null, null, null)", "LH001"),
+    (
+        "select leasehold.enqueue_bytes(null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)",
+        "LH001",
+    ),
     ("select leasehold.cancel(null)", "LH004"),
     ("select leasehold.cancel(-9223372036854775808)", "LH004"),
     ("select leasehold.redrive(9223372036854775807)", "LH004"),

@@ -15,7 +15,10 @@ async fn the_second_job_of_a_key_is_the_first() {
     let first = db.enqueue("'echo', '{\"n\": 1}', unique_key => 'u'").await;
     assert_eq!(db.enqueue("'echo', '{\"n\": 2}', unique_key => 'u'").await, first);
     assert_ne!(db.enqueue("'echo', unique_key => 'v'").await, first);
-    assert_eq!(db.value::<String>("select convert_from(payload, 'UTF8') from leasehold.jobs where id = 1").await, "{\"n\": 1}");
+    assert_eq!(
+        db.value::<String>("select convert_from(payload, 'UTF8') from leasehold.jobs where id = 1").await,
+        "{\"n\": 1}"
+    );
     let job = db.claim_one().await;
     assert_eq!(db.enqueue("'echo', unique_key => 'u'").await, first, "while it runs too");
     assert_eq!(db.complete(job).await, Settled::Yes);
@@ -64,7 +67,8 @@ async fn a_period_holds_over_the_jobs_end_and_ends() {
 async fn tenants_do_not_meet_in_a_key() {
     let db = with_module().await;
     db.sql("insert into leasehold.tenants (name) values ('acme')").await;
-    db.push(leasehold_tests::Upload { tenant: "acme", ..leasehold_tests::Upload::command("echo", b"\0asm\x01\0\0\0") }).await;
+    db.push(leasehold_tests::Upload { tenant: "acme", ..leasehold_tests::Upload::command("echo", b"\0asm\x01\0\0\0") })
+        .await;
     let own = db.enqueue("'echo', unique_key => 'u'").await;
     assert_ne!(db.enqueue("'echo', unique_key => 'u', tenant => 'acme'").await, own);
 }
@@ -78,7 +82,8 @@ async fn a_conflict_in_a_batch_blocks_nothing_else() {
         .await;
     assert_eq!((ids[0], ids[1]), (ids[2], there.0));
     assert_eq!(db.value::<i64>("select count(*) from leasehold.live_jobs").await, 3);
-    let refusal = db.refusal("select leasehold.enqueue_many('echo', array['1']::jsonb[], unique_keys => array['a', 'b'])").await;
+    let refusal =
+        db.refusal("select leasehold.enqueue_many('echo', array['1']::jsonb[], unique_keys => array['a', 'b'])").await;
     assert_eq!(refusal.message, "there are 2 unique keys for 1 payloads");
 }
 
@@ -91,7 +96,8 @@ async fn of_many_at_once_one_comes_in() {
         clients.spawn(async move {
             let mut ids = Vec::new();
             for n in 0..20 {
-                let row = client.query_one(&format!("select leasehold.enqueue('echo', unique_key => 'u{n}')"), &[]).await;
+                let row =
+                    client.query_one(&format!("select leasehold.enqueue('echo', unique_key => 'u{n}')"), &[]).await;
                 ids.push(row.expect("enqueuing").get::<_, i64>(0));
             }
             ids
@@ -124,7 +130,10 @@ async fn a_dead_job_whose_key_is_anothers_stays_dead() {
     db.bury(job).await;
     let other = db.enqueue("'echo', unique_key => 'u'").await;
     let refusal = db.refusal(&format!("select leasehold.redrive({dead})")).await;
-    assert_eq!((refusal.code.as_str(), refusal.message), ("LH006", format!("job {other} has the unique key of job {dead}")));
+    assert_eq!(
+        (refusal.code.as_str(), refusal.message),
+        ("LH006", format!("job {other} has the unique key of job {dead}"))
+    );
     assert_eq!(db.state(dead).await, "dead");
     assert!(db.column::<i64>("select leasehold.redrive_many()").await.is_empty(), "and many pass it over");
     db.cancel(other).await;

@@ -14,7 +14,11 @@ async fn with_module() -> TestDb {
 async fn end_next(db: &TestDb, id: JobId, well: bool) {
     let job = db.claim_one().await;
     assert_eq!(job.id, id, "another job came first");
-    if well { db.complete(job).await } else { db.bury(job).await };
+    if well {
+        db.complete(job).await
+    } else {
+        db.bury(job).await
+    };
 }
 
 #[tokio::test]
@@ -23,7 +27,7 @@ async fn a_job_waits_until_all_the_others_are_done() {
     let [a, b] = [db.enqueue("'echo'").await, db.enqueue("'echo'").await];
     let last = db.enqueue(&format!("'echo', after => array[{a}, {b}]")).await;
     end_next(&db, a, true).await;
-    assert_eq!(db.value::<bool>(&format!("select waiting from leasehold.jobs where id = {last}")).await, true);
+    assert!(db.value::<bool>(&format!("select waiting from leasehold.jobs where id = {last}")).await);
     end_next(&db, b, true).await;
     end_next(&db, last, true).await;
     assert_eq!(db.value::<i64>("select count(*) from leasehold.dependencies").await, 0);
@@ -63,8 +67,9 @@ async fn what_becomes_of_a_job_whose_other_dies_is_its_own_choice() {
 async fn a_callback_runs_when_a_group_has_ended_however() {
     let db = with_module().await;
     let group: i64 = db.value("select leasehold.new_group()").await;
-    let members: Vec<i64> =
-        db.column(&format!("select leasehold.enqueue_many('echo', array['1', '2']::jsonb[], group_id => {group})")).await;
+    let members: Vec<i64> = db
+        .column(&format!("select leasehold.enqueue_many('echo', array['1', '2']::jsonb[], group_id => {group})"))
+        .await;
     let third = db.enqueue(&format!("'echo', group_id => {group}")).await;
     let callback = db.enqueue(&format!("'echo', after_group => {group}, on_dead => 'run'")).await;
     end_next(&db, JobId(members[0]), true).await;
@@ -79,7 +84,11 @@ async fn a_job_enqueued_while_its_other_ends_is_found_by_the_sweep() {
     let a = db.enqueue("'echo'").await;
     let mut other = db.connect().await;
     let tx = other.transaction().await.expect("beginning");
-    let waiting: i64 = tx.query_one(&format!("select leasehold.enqueue('echo', after => array[{a}])"), &[]).await.expect("enqueuing").get(0);
+    let waiting: i64 = tx
+        .query_one(&format!("select leasehold.enqueue('echo', after => array[{a}])"), &[])
+        .await
+        .expect("enqueuing")
+        .get(0);
     // It ends without seeing who is about to wait for it, and without waiting for that transaction.
     end_next(&db, a, true).await;
     tx.commit().await.expect("committing");
@@ -109,9 +118,14 @@ async fn a_long_chain_of_dead_jobs_is_cancelled_bit_by_bit() {
 async fn only_jobs_of_the_same_tenant_can_be_waited_for() {
     let db = with_module().await;
     db.sql("insert into leasehold.tenants (name) values ('acme')").await;
-    db.push(leasehold_tests::Upload { tenant: "acme", ..leasehold_tests::Upload::command("echo", b"\0asm\x01\0\0\0") }).await;
+    db.push(leasehold_tests::Upload { tenant: "acme", ..leasehold_tests::Upload::command("echo", b"\0asm\x01\0\0\0") })
+        .await;
     let theirs = db.enqueue("'echo', tenant => 'acme'").await;
-    for (after, named) in [(format!("array[{theirs}]"), theirs.to_string()), ("array[999]".into(), "999".into()), ("array[null::bigint]".into(), "null".into())] {
+    for (after, named) in [
+        (format!("array[{theirs}]"), theirs.to_string()),
+        ("array[999]".into(), "999".into()),
+        ("array[null::bigint]".into(), "null".into()),
+    ] {
         let refusal = db.refusal(&format!("select leasehold.enqueue('echo', after => {after})")).await;
         assert_eq!((refusal.code.as_str(), refusal.message), ("LH004", format!("there is no job {named} to wait for")));
     }
@@ -124,7 +138,10 @@ async fn a_client_waits_for_a_job_and_reads_its_result() {
     assert_eq!(db.value::<String>(&format!("select leasehold.wait({id}, '50 milliseconds')::text")).await, "queued");
     let client = db.connect().await;
     let waiting = tokio::spawn(async move {
-        client.query_one(&format!("select leasehold.wait({id}, '30 seconds')::text"), &[]).await.map(|row| row.get::<_, String>(0))
+        client
+            .query_one(&format!("select leasehold.wait({id}, '30 seconds')::text"), &[])
+            .await
+            .map(|row| row.get::<_, String>(0))
     });
     tokio::time::sleep(Duration::from_millis(30)).await;
     let refusal = db.refusal(&format!("select leasehold.result({id})")).await;
@@ -136,8 +153,13 @@ async fn a_client_waits_for_a_job_and_reads_its_result() {
     end_next(&db, dead, false).await;
     let refusal = db.refusal(&format!("select leasehold.result({dead})")).await;
     assert_eq!(refusal.message, format!("job {dead} is dead: it is hopeless"));
-    let refusal = db.refusal("with j as materialized (select leasehold.enqueue('echo') as id) select leasehold.wait(id) from j").await;
-    assert!(refusal.message.ends_with("was enqueued by this transaction; nobody can run it before the commit"), "{refusal:?}");
+    let refusal = db
+        .refusal("with j as materialized (select leasehold.enqueue('echo') as id) select leasehold.wait(id) from j")
+        .await;
+    assert!(
+        refusal.message.ends_with("was enqueued by this transaction; nobody can run it before the commit"),
+        "{refusal:?}"
+    );
 }
 
 #[tokio::test]
@@ -164,7 +186,10 @@ async fn who_asked_hears_of_the_end() {
     end_next(&db, b, false).await;
     db.cancel(c).await;
     for expected in [format!("{a} done"), format!("{b} dead"), format!("{c} cancelled")] {
-        assert_eq!(tokio::time::timeout(leasehold_tests::PATIENCE, heard.recv()).await.expect("in time"), Some(expected));
+        assert_eq!(
+            tokio::time::timeout(leasehold_tests::PATIENCE, heard.recv()).await.expect("in time"),
+            Some(expected)
+        );
     }
     driver.abort();
     let _ = driver.await;

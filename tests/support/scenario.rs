@@ -3,7 +3,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
-use leasehold::job::{Digest, JobId, Lease, Limits, ModuleKind};
+use leasehold::job::{Digest, JobId, Limits, ModuleKind};
 use leasehold::outcome::{Failure, FailureKind, Log, OnFailure, Usage};
 use leasehold::settlement::{Settled, Settlement};
 use leasehold::store::{Batch, Bounds, Claimed, ClaimedJob, NewVersion, Reaped, Report, Store, WorkerId};
@@ -91,7 +91,17 @@ impl TestDb {
     /// Answers the version.
     pub async fn push(&self, upload: Upload<'_>) -> i32 {
         let Upload { name, tenant, kind, bytes, limits, on_failure, activate } = upload;
-        let new = NewVersion { tenant, name, kind, bytes, limits, on_failure, imports: &[], activate, retry: Default::default() };
+        let new = NewVersion {
+            tenant,
+            name,
+            kind,
+            bytes,
+            limits,
+            on_failure,
+            imports: &[],
+            activate,
+            retry: Default::default(),
+        };
         self.store().push_module(&new).await.unwrap_or_else(|error| panic!("{error:#}")).version
     }
 
@@ -357,8 +367,7 @@ impl Claimer {
 
 /// What a slot would report of a run.
 pub fn report(job: &ClaimedJob, settlement: Settlement) -> Report {
-    let lease = Lease { number: job.lease_no, expires: Instant::now() + LONG_LEASE };
-    Report { job_id: job.id, lease, settlement, usage: Usage::default(), log: Log::default() }
+    Report { job_id: job.id, lease_no: job.lease_no, settlement, usage: Usage::default(), log: Log::default() }
 }
 
 pub fn trap(message: &str) -> Failure {

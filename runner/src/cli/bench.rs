@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::module::{Inspected, inspect};
 use super::worker::Options;
-use super::{DatabaseArgs, print};
+use super::{Common, print};
 use crate::job::Limits;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::store::{Database, NewJob, NewVersion, Store};
@@ -33,8 +34,6 @@ const QUEUE: &str = "bench";
 /// process. Quote ratios of one run, not single figures: machines are noisy.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    database: DatabaseArgs,
     /// How many jobs are drained
     #[arg(long, default_value_t = 100_000)]
     jobs: usize,
@@ -56,9 +55,8 @@ pub struct Args {
     /// Do not wait for the disk at commits (synchronous_commit = off), to compare with other queues' figures
     #[arg(long)]
     no_sync: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,7 +89,7 @@ struct Percentiles {
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let mut database = Database::parse(&args.database.database_url)?;
+    let mut database = Database::parse(&args.common.database.database_url)?;
     if args.no_sync {
         database.set_option("synchronous_commit", "off");
     }
@@ -136,7 +134,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         pickup,
         done,
     };
-    report(&figures, args.json)?;
+    report(&figures, args.common.json)?;
     anyhow::ensure!(lost == 0 && settled_twice == 0, "{lost} jobs were lost and {settled_twice} settled twice");
     Ok(())
 }
@@ -165,15 +163,9 @@ fn report(figures: &Figures, as_json: bool) -> anyhow::Result<()> {
 }
 
 async fn upload(store: &Store, args: &Args, tenants: &[String]) -> anyhow::Result<()> {
-    let bytes = std::fs::read(&args.module)
-        .with_context(|| format!("reading {}; scripts/build-jobs noop makes it", args.module.display()))?;
-    let sandbox = Sandbox::new(&SandboxConfig::default())?;
-    let (bytes, verdict) = tokio::task::spawn_blocking(move || {
-        let verdict = sandbox.inspect(&bytes);
-        (bytes, verdict)
-    })
-    .await?;
-    let kind = verdict.kind.with_context(|| format!("{} cannot run as a job", args.module.display()))?;
+    let (limits, sandbox) = (Limits::default(), Sandbox::new(&SandboxConfig::default())?);
+    let inspected = inspect(&args.module, &limits, &sandbox).await;
+    let Inspected { bytes, kind, verdict } = inspected.context("scripts/build-jobs noop makes the bench's module")?;
     for tenant in tenants {
         store.create_tenant(tenant).await?;
         let new = NewVersion {
@@ -181,7 +173,7 @@ async fn upload(store: &Store, args: &Args, tenants: &[String]) -> anyhow::Resul
             name: "bench",
             kind,
             bytes: &bytes,
-            limits: Limits::default(),
+            limits,
             on_failure: &[],
             imports: &verdict.imports,
             activate: true,
@@ -233,13 +225,7 @@ async fn enqueue_single(store: &Store, tenant: &str, payload: &Value) -> anyhow:
 }
 
 fn new_job<'a>(tenant: &'a str, payload: &'a [u8]) -> NewJob<'a> {
-    NewJob {
-        tenant,
-        module: "bench",
-        payload,
-        queue: QUEUE,
-        ..NewJob::default()
-    }
+    NewJob { tenant, module: "bench", payload, queue: QUEUE, ..NewJob::default() }
 }
 
 /// 20 jobs a second, each into an idle queue; times by the database's clock.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DatabaseArgs, RetryArgs, parse, print};
+use super::{Common, RetryArgs, parse, print};
 use crate::store::{Conflict, NewJob};
 
 /// Put a job into a queue.
@@ -16,8 +16,6 @@ pub struct Args {
     /// JSON, or @FILE or - (standard input) for bytes as they are
     #[arg(long, value_name = "JSON|@FILE|-", default_value = "{}")]
     payload: String,
-    #[command(flatten)]
-    database: DatabaseArgs,
     #[arg(long, default_value = "default")]
     tenant: String,
     #[arg(long, default_value = "default")]
@@ -62,9 +60,8 @@ pub struct Args {
     /// What becomes of it where a job that it waits for does not end done
     #[arg(long, value_parser = ["cancel", "run", "wait"], requires = "after")]
     on_dead: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -90,8 +87,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         on_dead: args.on_dead.as_deref(),
         notify: false,
     };
-    let id = args.database.store()?.enqueue(&job).await?;
-    if args.json {
+    let id = args.common.store()?.enqueue(&job).await?;
+    if args.common.json {
         return print::json(&serde_json::json!({ "id": id }));
     }
     println!("{id}");

@@ -90,7 +90,7 @@ enum Command {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::List { tenant, module, queue, state, limit, common } => {
-            let jobs = common.database.store()?.jobs(&JobFilter { tenant, module, queue, state, limit }).await?;
+            let jobs = common.store()?.jobs(&JobFilter { tenant, module, queue, state, limit }).await?;
             if common.json {
                 return print::json(&jobs);
             }
@@ -113,15 +113,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             );
         }
         Command::Show { id, common } => {
-            let job =
-                common.database.store()?.job(JobId(id)).await?.with_context(|| format!("there is no job {id}"))?;
+            let job = common.store()?.job(JobId(id)).await?.with_context(|| format!("there is no job {id}"))?;
             if common.json {
                 return print::json(&job);
             }
             show(&job);
         }
         Command::Cancel { id, common } => {
-            let state = common.database.store()?.cancel(JobId(id)).await?;
+            let state = common.store()?.cancel(JobId(id)).await?;
             if common.json {
                 return print::json(&serde_json::json!({ "id": id, "state": state }));
             }
@@ -132,7 +131,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             }
         }
         Command::Redrive { id: Some(id), common, .. } => {
-            let moved = common.database.store()?.redrive(JobId(id)).await?;
+            let moved = common.store()?.redrive(JobId(id)).await?;
             if common.json {
                 return print::json(&serde_json::json!({ "id": id, "redriven": moved }));
             }
@@ -148,14 +147,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 state: &state,
                 within,
             };
-            let moved = common.database.store()?.redrive_many(&filter).await?;
+            let moved = common.store()?.redrive_many(&filter).await?;
             if common.json {
                 return print::json(&serde_json::json!({ "redriven": moved }));
             }
             println!("{moved} jobs are queued again");
         }
         Command::Explain { id, common } => {
-            let reasons = common.database.store()?.explain(JobId(id)).await?;
+            let reasons = common.store()?.explain(JobId(id)).await?;
             if common.json {
                 return print::json(&reasons);
             }
@@ -164,7 +163,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             }
         }
         Command::Wait { id, timeout, common } => {
-            let store = common.database.store()?;
+            let store = common.store()?;
             let state = store.wait(JobId(id), timeout).await?;
             if common.json {
                 print::json(&store.job(JobId(id)).await?)?;

@@ -74,7 +74,7 @@ impl ScopeArgs {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::List { common } => {
-            let limits = common.database.store()?.limits().await?;
+            let limits = common.store()?.limits().await?;
             if common.json {
                 return print::json(&limits);
             }
@@ -97,14 +97,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             );
         }
         Command::Cap { max_running, none: _, scope, common } => {
-            let before = common.database.store()?.set_cap(scope.scope(), max_running).await?;
+            let before = common.store()?.set_cap(scope.scope(), max_running).await?;
             if common.json {
                 return print::json(&serde_json::json!({ "max_running": max_running, "before": before }));
             }
             println!("at most {} jobs run at once (before: {})", or_any(max_running), or_any(before));
         }
         Command::Rate { rate, per, burst, key, none: _, scope, common } => {
-            let before = common.database.store()?.set_rate(scope.scope(), key.as_deref(), rate, per, burst).await?;
+            let before = common.store()?.set_rate(scope.scope(), key.as_deref(), rate, per, burst).await?;
             if common.json {
                 return print::json(&serde_json::json!({ "rate": rate, "limited_before": before }));
             }
@@ -170,7 +170,7 @@ impl Pausable {
 }
 
 pub async fn pause(args: PauseArgs) -> anyhow::Result<()> {
-    let (store, what, reason) = (args.common.database.store()?, &args.what, args.reason.as_deref());
+    let (store, what, reason) = (args.common.store()?, &args.what, args.reason.as_deref());
     let changed = match &what.queue {
         Some(queue) => store.pause_queue(queue, reason).await?,
         None => store.pause(what.scope(), reason).await?,
@@ -183,7 +183,7 @@ pub async fn pause(args: PauseArgs) -> anyhow::Result<()> {
 }
 
 pub async fn resume(args: ResumeArgs) -> anyhow::Result<()> {
-    let (store, what) = (args.common.database.store()?, &args.what);
+    let (store, what) = (args.common.store()?, &args.what);
     let changed = match &what.queue {
         Some(queue) => store.resume_queue(queue).await?,
         None => store.resume(what.scope()).await?,

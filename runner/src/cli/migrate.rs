@@ -1,25 +1,22 @@
 //! `leasehold migrate`.
 
-use super::{DatabaseArgs, print};
+use super::{Common, print};
 
 /// Create or upgrade the schema "leasehold" in the database.
 ///
 /// Safe to run at any time and from several places at once. Refuses a schema that is newer than this leasehold.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    database: DatabaseArgs,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let done = args.database.store()?.migrate(args.dry_run).await?;
-    if args.json {
+    let done = args.common.store()?.migrate(args.dry_run).await?;
+    if args.common.json {
         return print::json(&serde_json::json!({ "applied": done, "dry_run": args.dry_run }));
     }
     for migration in &done {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{DatabaseArgs, RetryArgs, parse, print};
+use super::{Common, RetryArgs, parse, print};
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{FailureKind, OnFailure};
 use crate::retry::RetrySettings;
@@ -105,20 +105,11 @@ struct Push {
     common: Common,
 }
 
-#[derive(Debug, clap::Args)]
-struct Common {
-    #[command(flatten)]
-    database: DatabaseArgs,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Push(args) => push(*args).await?,
         Command::List { tenant, common } => {
-            let modules = common.database.store()?.modules(tenant.as_deref()).await?;
+            let modules = common.store()?.modules(tenant.as_deref()).await?;
             if common.json {
                 return print::json(&modules);
             }
@@ -139,7 +130,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             );
         }
         Command::Show { name, tenant, common } => {
-            let versions = common.database.store()?.module_versions(&tenant, &name).await?;
+            let versions = common.store()?.module_versions(&tenant, &name).await?;
             anyhow::ensure!(!versions.is_empty(), "tenant {tenant} has no module named {name}");
             if common.json {
                 return print::json(&versions);
@@ -161,7 +152,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             }
         }
         Command::Activate { name, version, none: _, tenant, common } => {
-            let before = common.database.store()?.activate_module(&tenant, &name, version).await?;
+            let before = common.store()?.activate_module(&tenant, &name, version).await?;
             if common.json {
                 return print::json(
                     &serde_json::json!({ "module": name, "active_version": version, "active_before": before }),
@@ -170,7 +161,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             println!("module {name}: active version is {} (was {})", print::or_dash(version), print::or_dash(before));
         }
         Command::Remove { name, tenant, force, common } => {
-            let cancelled = common.database.store()?.remove_module(&tenant, &name, force).await?;
+            let cancelled = common.store()?.remove_module(&tenant, &name, force).await?;
             if common.json {
                 return print::json(
                     &serde_json::json!({ "module": name, "removed": true, "cancelled_jobs": cancelled }),
@@ -203,7 +194,7 @@ async fn push(args: Push) -> anyhow::Result<()> {
         activate: !args.no_activate,
         retry,
     }
-    .send(&args.common.database.store()?, &sandbox)
+    .send(&args.common.store()?, &sandbox)
     .await?;
     if args.common.json {
         return print::json(&serde_json::json!({
@@ -239,22 +230,11 @@ pub(super) struct Upload<'a> {
 impl Upload<'_> {
     /// Uploads the file if the sandbox finds that it can run within the limits.
     pub async fn send(&self, store: &Store, sandbox: &Sandbox) -> anyhow::Result<(Inspection, Pushed)> {
-        let bytes = std::fs::read(self.file).with_context(|| format!("reading {}", self.file.display()))?;
-        let sandbox = sandbox.clone();
-        let (bytes, verdict) = tokio::task::spawn_blocking(move || {
-            let verdict = sandbox.inspect(&bytes);
-            (bytes, verdict)
-        })
-        .await
-        .context("inspecting the module")?;
-        if let Some(problem) = &verdict.problem {
-            anyhow::bail!("{} cannot run as a job: {problem}", self.file.display());
-        }
-        verdict.check_limits(&self.limits)?;
+        let Inspected { bytes, kind, verdict } = inspect(self.file, &self.limits, sandbox).await?;
         let new = NewVersion {
             tenant: self.tenant,
             name: self.name,
-            kind: verdict.kind.context("a module without a problem has a kind")?,
+            kind,
             bytes: &bytes,
             limits: self.limits,
             on_failure: self.on_failure,
@@ -265,4 +245,29 @@ impl Upload<'_> {
         let pushed = store.push_module(&new).await?;
         Ok((verdict, pushed))
     }
+}
+
+/// A module that can run within the limits it was inspected for.
+pub(super) struct Inspected {
+    pub bytes: Vec<u8>,
+    pub kind: ModuleKind,
+    pub verdict: Inspection,
+}
+
+/// Has the sandbox look at a file; refuses one that could not run.
+pub(super) async fn inspect(file: &Path, limits: &Limits, sandbox: &Sandbox) -> anyhow::Result<Inspected> {
+    let bytes = std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+    let sandbox = sandbox.clone();
+    let (bytes, verdict) = tokio::task::spawn_blocking(move || {
+        let verdict = sandbox.inspect(&bytes);
+        (bytes, verdict)
+    })
+    .await
+    .context("inspecting the module")?;
+    if let Some(problem) = &verdict.problem {
+        anyhow::bail!("{} cannot run as a job: {problem}", file.display());
+    }
+    verdict.check_limits(limits)?;
+    let kind = verdict.kind.context("a module without a problem has a kind")?;
+    Ok(Inspected { bytes, kind, verdict })
 }

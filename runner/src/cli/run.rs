@@ -10,17 +10,16 @@ use base64::Engine as _;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
-use super::parse;
+use super::{BAD_USE, parse};
 use crate::job::{JobId, Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, OnFailure, Outcome, Run, Stop, Usage, clean_text};
 use crate::retry::RetryPolicy;
 use crate::sandbox::{JobInput, PrepareError, RunControl, Sandbox, SandboxConfig};
 
-/// Exit codes, besides 0 for done.
+/// Exit codes, besides 0 for done and `BAD_USE`.
 const FAILED: u8 = 10;
 const DEAD: u8 = 11;
 const SNOOZED: u8 = 12;
-const BAD_USE: u8 = 2;
 /// As a shell says of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 

@@ -1,25 +1,22 @@
 //! `leasehold stats`.
 
-use super::{DatabaseArgs, print};
+use super::{Common, print};
 
 /// Count jobs by tenant, queue and state.
 ///
 /// Finished states count the last 24 hours. A growing age of the oldest due job means that workers are down or too few.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    database: DatabaseArgs,
     /// Only this tenant
     #[arg(long)]
     tenant: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let stats = args.database.store()?.queue_stats(args.tenant.as_deref()).await?;
-    if args.json {
+    let stats = args.common.store()?.queue_stats(args.tenant.as_deref()).await?;
+    if args.common.json {
         return print::json(&stats);
     }
     let age = |seconds: Option<f64>| print::or_dash(seconds.map(|s| format!("{s:.1} s")));

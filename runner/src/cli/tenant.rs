@@ -1,6 +1,6 @@
 //! `leasehold tenant`.
 
-use super::{DatabaseArgs, print};
+use super::{Common, print};
 
 /// Tenants: whose modules and jobs they are.
 #[derive(Debug, clap::Args)]
@@ -15,33 +15,27 @@ enum Command {
     Create {
         name: String,
         #[command(flatten)]
-        database: DatabaseArgs,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        common: Common,
     },
     /// List tenants
     List {
         #[command(flatten)]
-        database: DatabaseArgs,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        common: Common,
     },
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
-        Command::Create { name, database, json } => {
-            let created = database.store()?.create_tenant(&name).await?;
-            if json {
+        Command::Create { name, common } => {
+            let created = common.store()?.create_tenant(&name).await?;
+            if common.json {
                 return print::json(&serde_json::json!({ "tenant": name, "created": created }));
             }
             println!("tenant {name} {}", if created { "created" } else { "exists already" });
         }
-        Command::List { database, json } => {
-            let tenants = database.store()?.tenants().await?;
-            if json {
+        Command::List { common } => {
+            let tenants = common.store()?.tenants().await?;
+            if common.json {
                 return print::json(&tenants);
             }
             tenants.iter().for_each(|name| println!("{name}"));

@@ -16,7 +16,7 @@ use super::engine::WASM_STACK_BYTES;
 use super::host::bindings::leasehold::job::types;
 use super::limiter::{MemoryLimit, MemoryRefused, TableLimit};
 use super::state::HANDLES;
-use super::stdio::{OutputLimit, ResultStream};
+use super::stdio::{OutputLimit, ResultBuffer};
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, Log, Outcome, Stop, clean_text, clip_text};
 
@@ -49,7 +49,7 @@ pub(super) struct Facts<'a> {
     pub hostcall_bytes: usize,
     pub log: &'a Log,
     /// The result of a command so far.
-    pub stdout: Option<&'a ResultStream>,
+    pub stdout: Option<&'a ResultBuffer>,
 }
 
 /// What an error of wasmtime means for the job.
@@ -163,7 +163,7 @@ fn trap_text(trap: Trap) -> String {
 pub(super) fn exited(code: i32, facts: &Facts<'_>) -> Outcome {
     let kind = match (facts.kind, code) {
         (ModuleKind::Command, 0) => {
-            return Outcome::Done { result: facts.stdout.map(ResultStream::take).unwrap_or_default() };
+            return Outcome::Done { result: facts.stdout.map(ResultBuffer::take).unwrap_or_default() };
         }
         (ModuleKind::Command, EX_DATAERR) => FailureKind::GuestDead,
         (ModuleKind::Command, _) => FailureKind::Exit,

@@ -8,7 +8,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use super::control::RunControl;
 use super::limiter::Limiter;
-use super::stdio::{LogBuffer, LogStream, ResultStream};
+use super::stdio::{LogBuffer, ResultBuffer, Stream};
 use crate::job::{Limits, ModuleKind};
 
 /// Handles (streams, pollables, errors) that a guest may hold at once. A busy one holds a few dozen; each costs the host
@@ -23,22 +23,22 @@ pub(super) struct State {
     pub log: LogBuffer,
     pub control: RunControl,
     /// stdout, where it is the result.
-    pub stdout: Option<ResultStream>,
+    pub stdout: Option<ResultBuffer>,
 }
 
 impl State {
     pub fn new(kind: ModuleKind, stdin: &[u8], limits: &Limits, control: RunControl) -> Self {
         let log = LogBuffer::new(to_usize(limits.log_bytes));
         let mut wasi = WasiCtx::builder();
-        wasi.stderr(LogStream(log.clone())).allow_tcp(false).allow_udp(false).max_random_size(RANDOM_BYTES);
+        wasi.stderr(Stream(log.clone())).allow_tcp(false).allow_udp(false).max_random_size(RANDOM_BYTES);
         let stdout = match kind {
             ModuleKind::Component => {
-                wasi.stdout(LogStream(log.clone()));
+                wasi.stdout(Stream(log.clone()));
                 None
             }
             ModuleKind::Command => {
-                let stdout = ResultStream::new(to_usize(limits.result_bytes));
-                wasi.stdin(MemoryInputPipe::new(Bytes::copy_from_slice(stdin))).stdout(stdout.clone());
+                let stdout = ResultBuffer::new(to_usize(limits.result_bytes));
+                wasi.stdin(MemoryInputPipe::new(Bytes::copy_from_slice(stdin))).stdout(Stream(stdout.clone()));
                 Some(stdout)
             }
         };

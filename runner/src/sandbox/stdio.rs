@@ -103,17 +103,22 @@ fn torn_end(bytes: &[u8]) -> usize {
     0
 }
 
-/// stdout or stderr of a guest, into the log.
-#[derive(Debug, Clone)]
-pub(super) struct LogStream(pub LogBuffer);
+/// What takes in the bytes of a stream; it always has room.
+pub(super) trait Sink: Clone + Send + Sync + 'static {
+    fn take_in(&self, bytes: &[u8]) -> StreamResult<()>;
+}
 
-impl IsTerminal for LogStream {
+/// stdout or stderr of a guest.
+#[derive(Debug, Clone)]
+pub(super) struct Stream<S>(pub S);
+
+impl<S> IsTerminal for Stream<S> {
     fn is_terminal(&self) -> bool {
         false
     }
 }
 
-impl StdoutStream for LogStream {
+impl<S: Sink> StdoutStream for Stream<S> {
     fn async_stream(&self) -> Box<dyn tokio::io::AsyncWrite + Send + Sync> {
         // Only WASI 0.3 asks for this one, and we do not offer it.
         Box::new(tokio::io::sink())
@@ -125,10 +130,9 @@ impl StdoutStream for LogStream {
     }
 }
 
-impl OutputStream for LogStream {
+impl<S: Sink> OutputStream for Stream<S> {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.0.write(&bytes);
-        Ok(())
+        self.0.take_in(&bytes)
     }
 
     fn flush(&mut self) -> StreamResult<()> {
@@ -141,8 +145,16 @@ impl OutputStream for LogStream {
 }
 
 #[wasmtime_wasi::async_trait]
-impl Pollable for LogStream {
+impl<S: Sink> Pollable for Stream<S> {
     async fn ready(&mut self) {}
+}
+
+/// stdout or stderr, into the log.
+impl Sink for LogBuffer {
+    fn take_in(&self, bytes: &[u8]) -> StreamResult<()> {
+        self.write(bytes);
+        Ok(())
+    }
 }
 
 /// The result is larger than its limit.
@@ -157,12 +169,12 @@ pub(super) struct OutputLimit {
 
 /// stdout of a command: its result. A result must be whole, so one byte too many ends the run.
 #[derive(Debug, Clone)]
-pub(super) struct ResultStream {
+pub(super) struct ResultBuffer {
     bytes: Arc<Mutex<Vec<u8>>>,
     limit: usize,
 }
 
-impl ResultStream {
+impl ResultBuffer {
     pub fn new(limit_bytes: usize) -> Self {
         Self { bytes: Arc::default(), limit: limit_bytes }
     }
@@ -172,46 +184,17 @@ impl ResultStream {
     }
 }
 
-impl IsTerminal for ResultStream {
-    fn is_terminal(&self) -> bool {
-        false
-    }
-}
-
-impl StdoutStream for ResultStream {
-    fn async_stream(&self) -> Box<dyn tokio::io::AsyncWrite + Send + Sync> {
-        Box::new(tokio::io::sink())
-    }
-
-    fn p2_stream(&self) -> Box<dyn OutputStream> {
-        Box::new(self.clone())
-    }
-}
-
-impl OutputStream for ResultStream {
-    fn write(&mut self, chunk: Bytes) -> StreamResult<()> {
+impl Sink for ResultBuffer {
+    fn take_in(&self, chunk: &[u8]) -> StreamResult<()> {
         let mut bytes = lock(&self.bytes);
         let wanted = bytes.len() + chunk.len();
         if wanted > self.limit {
             let error = OutputLimit { limit: self.limit as u64, wanted: wanted as u64, complete: false };
             return Err(StreamError::Trap(error.into()));
         }
-        bytes.extend_from_slice(&chunk);
+        bytes.extend_from_slice(chunk);
         Ok(())
     }
-
-    fn flush(&mut self) -> StreamResult<()> {
-        Ok(())
-    }
-
-    fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(WRITE_BYTES)
-    }
-}
-
-#[wasmtime_wasi::async_trait]
-impl Pollable for ResultStream {
-    async fn ready(&mut self) {}
 }
 
 #[cfg(test)]
@@ -255,10 +238,10 @@ mod tests {
 
     #[test]
     fn a_result_may_be_as_long_as_its_limit_and_no_longer() {
-        let mut stream = ResultStream::new(4);
-        stream.write(Bytes::from_static(b"full")).expect("it fits");
-        let Err(StreamError::Trap(error)) = stream.write(Bytes::from_static(b"!")) else { panic!("it must not fit") };
+        let buffer = ResultBuffer::new(4);
+        buffer.take_in(b"full").expect("it fits");
+        let Err(StreamError::Trap(error)) = buffer.take_in(b"!") else { panic!("it must not fit") };
         assert_eq!(error.to_string(), "result of at least 5 bytes exceeds the limit of 4 bytes");
-        assert_eq!(stream.take(), b"full");
+        assert_eq!(buffer.take(), b"full");
     }
 }

@@ -2,13 +2,13 @@
 
 use tokio_postgres::types::Type;
 
-use super::Store;
+use super::{Store, get};
 
 impl Store {
     /// The highest id given so far.
     pub(crate) async fn newest_job(&self) -> anyhow::Result<i64> {
         let sql = "select greatest((select coalesce(max(id), 0) from leasehold.live_jobs), (select coalesce(max(id), 0) from leasehold.history))";
-        Ok(self.row("finding the newest job", sql, &[]).await?.get(0))
+        get(&self.row("finding the newest job", sql, &[]).await?, 0)
     }
 
     /// Of the jobs with these ids: how many have no end in history, and how many have more than one or took more than one lease.
@@ -17,7 +17,7 @@ impl Store {
             "select $2 - $1 - count(distinct id), count(*) filter (where lease_no <> 1) + count(*) - count(distinct id)
                      from leasehold.history where id > $1 and id <= $2";
         let row = self.row("accounting for the jobs", sql, &[(&after, Type::INT8), (&to, Type::INT8)]).await?;
-        Ok((row.get(0), row.get(1)))
+        Ok((get(&row, 0)?, get(&row, 1)?))
     }
 
     /// Milliseconds from enqueue to claim and to settlement.
@@ -25,7 +25,7 @@ impl Store {
         let sql = "select extract(epoch from started_at - enqueued_at)::float8 * 1000, extract(epoch from finished_at - enqueued_at)::float8 * 1000
                      from leasehold.history where id > $1";
         let rows = self.rows("reading latencies", sql, &[(&after, Type::INT8)]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
     }
 
     /// Settles the tables after a bulk load, as autovacuum would within a minute.

@@ -9,10 +9,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::db_instant::DbInstant;
-use super::{Store, WorkerId};
+use super::{Store, WorkerId, get};
 use crate::job::{JobId, TenantId};
 use crate::retry::RetrySettings;
 
@@ -163,34 +164,21 @@ impl Store {
             .await?;
         let head =
             rows.first().ok_or_else(|| anyhow::anyhow!("claiming jobs: the database did not answer a first row"))?;
-        let queues: Vec<String> = head.get("lane_queues");
-        let priorities: Vec<i32> = head.get("lane_priorities");
-        let run_ats: Vec<DbInstant> = head.get("lane_run_ats");
-        let ids: Vec<i64> = head.get("lane_ids");
+        let queues: Vec<String> = get(head, "lane_queues")?;
+        let priorities: Vec<i32> = get(head, "lane_priorities")?;
+        let run_ats: Vec<DbInstant> = get(head, "lane_run_ats")?;
+        let ids: Vec<i64> = get(head, "lane_ids")?;
         let seen = queues.into_iter().zip(priorities).zip(run_ats.into_iter().zip(ids)).collect();
-        let snapshot = Snapshot { next_xid: head.get("next_xid"), seen_at: head.get("seen_at") };
-        bounds.inner().advance(seen, head.get("oldest_xid"), snapshot);
-        let jobs = rows[1..]
-            .iter()
-            .map(|row| ClaimedJob {
-                tenant: TenantId(row.get("tenant_id")),
-                id: JobId(row.get("id")),
-                module_id: row.get("module_id"),
-                version: row.get("version"),
-                queue: row.get("queue"),
-                attempt: row.get("attempt"),
-                max_attempts: row.get("max_attempts"),
-                lease_no: row.get("lease_no"),
-                timeout: row.get::<_, Option<i32>>("timeout_ms").map(millis),
-                retry: retry(row.get("backoff_ms"), row.get("options")),
-                payload: row.get("payload"),
-            })
-            .collect();
-        Ok(Claimed {
-            claim_id: head.get("claim_id"),
-            jobs,
-            next_due: head.get::<_, Option<i64>>("next_due_ms").map(|ms| Duration::from_millis(ms.unsigned_abs())),
-        })
+        let oldest_xid = get(head, "oldest_xid")?;
+        let snapshot = Snapshot { next_xid: get(head, "next_xid")?, seen_at: get(head, "seen_at")? };
+        let claimed = Claimed {
+            claim_id: get(head, "claim_id")?,
+            jobs: rows[1..].iter().map(claimed_job).collect::<anyhow::Result<_>>()?,
+            next_due: get::<Option<i64>>(head, "next_due_ms")?.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+        };
+        // Only now that all of it was understood: jobs of a claim that failed are given back, and looked for again.
+        bounds.inner().advance(seen, oldest_xid, snapshot);
+        Ok(claimed)
     }
 
     /// Gives back what this worker claimed without hearing of it. Only for the claimer, between two claims.
@@ -217,10 +205,8 @@ impl Store {
                 ],
             )
             .await?;
-        let mut bounds = bounds.inner();
-        for row in &rows {
-            bounds.lowered.insert((row.get("queue"), row.get("priority")), (row.get("run_at"), row.get("id")));
-        }
+        let found: Vec<(Lane, Place)> = rows.iter().map(straggler).collect::<anyhow::Result<_>>()?;
+        bounds.inner().lowered.extend(found);
         Ok(!rows.is_empty())
     }
 }
@@ -235,6 +221,26 @@ fn retry(backoff_ms: Option<i32>, options: Option<serde_json::Value>) -> RetrySe
         jitter: options["backoff_jitter"].as_f64(),
         max_attempts: None, // it is in the row
     }
+}
+
+fn claimed_job(row: &Row) -> anyhow::Result<ClaimedJob> {
+    Ok(ClaimedJob {
+        tenant: TenantId(get(row, "tenant_id")?),
+        id: JobId(get(row, "id")?),
+        module_id: get(row, "module_id")?,
+        version: get(row, "version")?,
+        queue: get(row, "queue")?,
+        attempt: get(row, "attempt")?,
+        max_attempts: get(row, "max_attempts")?,
+        lease_no: get(row, "lease_no")?,
+        timeout: get::<Option<i32>>(row, "timeout_ms")?.map(millis),
+        retry: retry(get(row, "backoff_ms")?, get(row, "options")?),
+        payload: get(row, "payload")?,
+    })
+}
+
+fn straggler(row: &Row) -> anyhow::Result<(Lane, Place)> {
+    Ok(((get(row, "queue")?, get(row, "priority")?), (get(row, "run_at")?, get(row, "id")?)))
 }
 
 fn millis(ms: i32) -> Duration {

@@ -7,8 +7,8 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::Store;
 use super::db_instant::DbInstant;
+use super::{Store, get};
 use crate::job::JobId;
 use crate::retry::RetrySettings;
 
@@ -200,7 +200,7 @@ impl Store {
                 ],
             )
             .await?;
-        Ok(JobId(row.get(0)))
+        Ok(JobId(get(&row, 0)?))
     }
 
     /// One statement for many jobs of one module and the default options.
@@ -218,7 +218,7 @@ impl Store {
             (&tenant as _, Type::TEXT),
             (&queue as _, Type::TEXT),
         ];
-        Ok(self.rows("enqueuing jobs", sql, &params).await?.iter().map(|row| JobId(row.get(0))).collect())
+        self.rows("enqueuing jobs", sql, &params).await?.iter().map(|row| Ok(JobId(get(row, 0)?))).collect()
     }
 
     pub async fn jobs(&self, filter: &JobFilter) -> anyhow::Result<Vec<JobRow>> {
@@ -235,7 +235,7 @@ impl Store {
             (&filter.state as _, Type::TEXT),
             (&filter.limit as _, Type::INT8),
         ];
-        Ok(self.rows("listing jobs", &sql, &params).await?.iter().map(job_row).collect())
+        self.rows("listing jobs", &sql, &params).await?.iter().map(job_row).collect()
     }
 
     pub async fn job(&self, id: JobId) -> anyhow::Result<Option<JobDetails>> {
@@ -252,27 +252,27 @@ impl Store {
               from leasehold.job_attempts where job_id = $1 order by lease_no";
         let attempts = self.rows("showing the job's attempts", sql, &[(&id.0, Type::INT8)]).await?;
         Ok(Some(JobDetails {
-            job: job_row(row),
-            lease_no: row.get("lease_no"),
-            crash_count: row.get("crash_count"),
-            cancel_requested: row.get("cancel_requested"),
-            worker_id: row.get("worker_id"),
-            locked_until: row.get("locked_until"),
-            payload: row.get("payload"),
-            attempts: attempts.iter().map(attempt_row).collect(),
+            job: job_row(row)?,
+            lease_no: get(row, "lease_no")?,
+            crash_count: get(row, "crash_count")?,
+            cancel_requested: get(row, "cancel_requested")?,
+            worker_id: get(row, "worker_id")?,
+            locked_until: get(row, "locked_until")?,
+            payload: get(row, "payload")?,
+            attempts: attempts.iter().map(attempt_row).collect::<anyhow::Result<_>>()?,
         }))
     }
 
     /// Answers the state the job is in now; a running one was only asked.
     pub async fn cancel(&self, id: JobId) -> anyhow::Result<String> {
         let sql = "-- cancel\nselect leasehold.cancel($1)::text";
-        Ok(self.row("cancelling the job", sql, &[(&id.0, Type::INT8)]).await?.get(0))
+        get(&self.row("cancelling the job", sql, &[(&id.0, Type::INT8)]).await?, 0)
     }
 
     /// False when the job is neither dead nor cancelled.
     pub async fn redrive(&self, id: JobId) -> anyhow::Result<bool> {
         let sql = "-- redrive\nselect leasehold.redrive($1)";
-        Ok(self.row("redriving the job", sql, &[(&id.0, Type::INT8)]).await?.get(0))
+        get(&self.row("redriving the job", sql, &[(&id.0, Type::INT8)]).await?, 0)
     }
 
     /// Queues the jobs again that the filter finds, a bounded call at a time. Answers how many.
@@ -326,16 +326,17 @@ impl Store {
             select tenant, queue, state::text, count, extract(epoch from oldest_due_age)::float8 as age
               from leasehold.queue_stats where $1::text is null or tenant = $1 order by tenant, queue, state";
         let rows = self.rows("counting jobs", sql, &[(&tenant, Type::TEXT)]).await?;
-        Ok(rows
-            .iter()
-            .map(|row| QueueStat {
-                tenant: row.get("tenant"),
-                queue: row.get("queue"),
-                state: row.get("state"),
-                count: row.get("count"),
-                oldest_due_age_seconds: row.get("age"),
+        rows.iter()
+            .map(|row| {
+                Ok(QueueStat {
+                    tenant: get(row, "tenant")?,
+                    queue: get(row, "queue")?,
+                    state: get(row, "state")?,
+                    count: get(row, "count")?,
+                    oldest_due_age_seconds: get(row, "age")?,
+                })
             })
-            .collect())
+            .collect()
     }
 }
 
@@ -343,45 +344,45 @@ fn ms(duration: Option<Duration>) -> Option<i64> {
     duration.map(|d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }
 
-fn job_row(row: &Row) -> JobRow {
-    JobRow {
-        id: JobId(row.get("id")),
-        tenant: row.get("tenant"),
-        module: row.get("module"),
-        version: row.get("version"),
-        queue: row.get("queue"),
-        state: row.get("state"),
-        priority: row.get("priority"),
-        attempt: row.get("attempt"),
-        max_attempts: row.get("max_attempts"),
-        run_at: row.get("run_at"),
-        enqueued_at: row.get("enqueued_at"),
-        started_at: row.get("started_at"),
-        finished_at: row.get("finished_at"),
-        result: row.get("result"),
-        failure_kind: row.get("failure_kind"),
-        error: row.get("error"),
-        usage: row.get("usage"),
-        expires_at: row.get("expires_at"),
-        options: row.get("options"),
-        waiting: row.get("waiting"),
-    }
+fn job_row(row: &Row) -> anyhow::Result<JobRow> {
+    Ok(JobRow {
+        id: JobId(get(row, "id")?),
+        tenant: get(row, "tenant")?,
+        module: get(row, "module")?,
+        version: get(row, "version")?,
+        queue: get(row, "queue")?,
+        state: get(row, "state")?,
+        priority: get(row, "priority")?,
+        attempt: get(row, "attempt")?,
+        max_attempts: get(row, "max_attempts")?,
+        run_at: get(row, "run_at")?,
+        enqueued_at: get(row, "enqueued_at")?,
+        started_at: get(row, "started_at")?,
+        finished_at: get(row, "finished_at")?,
+        result: get(row, "result")?,
+        failure_kind: get(row, "failure_kind")?,
+        error: get(row, "error")?,
+        usage: get(row, "usage")?,
+        expires_at: get(row, "expires_at")?,
+        options: get(row, "options")?,
+        waiting: get(row, "waiting")?,
+    })
 }
 
-fn attempt_row(row: &Row) -> AttemptRow {
-    AttemptRow {
-        attempt: row.get("attempt"),
-        lease_no: row.get("lease_no"),
-        outcome: row.get("outcome"),
-        version: row.get("version"),
-        worker_id: row.get("worker_id"),
-        started_at: row.get("started_at"),
-        finished_at: row.get("finished_at"),
-        failure_kind: row.get("failure_kind"),
-        message: row.get("message"),
-        backtrace: row.get("backtrace"),
-        log: row.get("log"),
-        log_dropped_bytes: row.get("log_dropped_bytes"),
-        usage: row.get("usage"),
-    }
+fn attempt_row(row: &Row) -> anyhow::Result<AttemptRow> {
+    Ok(AttemptRow {
+        attempt: get(row, "attempt")?,
+        lease_no: get(row, "lease_no")?,
+        outcome: get(row, "outcome")?,
+        version: get(row, "version")?,
+        worker_id: get(row, "worker_id")?,
+        started_at: get(row, "started_at")?,
+        finished_at: get(row, "finished_at")?,
+        failure_kind: get(row, "failure_kind")?,
+        message: get(row, "message")?,
+        backtrace: get(row, "backtrace")?,
+        log: get(row, "log")?,
+        log_dropped_bytes: get(row, "log_dropped_bytes")?,
+        usage: get(row, "usage")?,
+    })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio_postgres::types::Type;
 
-use super::Store;
+use super::{Store, get};
 
 /// Whose jobs are meant: a tenant's, or those of one of its modules.
 #[derive(Debug, Clone, Copy)]
@@ -46,8 +46,7 @@ impl Store {
 
     pub async fn pause(&self, scope: Scope<'_>, reason: Option<&str>) -> anyhow::Result<bool> {
         let sql = "-- pause\nselect leasehold.pause(tenant => $1, module => $2, reason => $3)";
-        let params =
-            [(&scope.tenant as _, Type::TEXT), (&scope.module as _, Type::TEXT), (&reason as _, Type::TEXT)];
+        let params = [(&scope.tenant as _, Type::TEXT), (&scope.module as _, Type::TEXT), (&reason as _, Type::TEXT)];
         Ok(self.row("pausing", sql, &params).await?.get(0))
     }
 
@@ -93,21 +92,22 @@ impl Store {
             select kind, tenant, module, key, queue, max_running, running, per_second, burst, paused_at::text, reason
               from leasehold.limits order by kind, tenant, module, key, queue";
         let rows = self.rows("listing limits", sql, &[]).await?;
-        Ok(rows
-            .iter()
-            .map(|row| LimitRow {
-                kind: row.get("kind"),
-                tenant: row.get("tenant"),
-                module: row.get("module"),
-                key: row.get("key"),
-                queue: row.get("queue"),
-                max_running: row.get("max_running"),
-                running: row.get("running"),
-                per_second: row.get("per_second"),
-                burst: row.get("burst"),
-                paused_at: row.get("paused_at"),
-                reason: row.get("reason"),
+        rows.iter()
+            .map(|row| {
+                Ok(LimitRow {
+                    kind: get(row, "kind")?,
+                    tenant: get(row, "tenant")?,
+                    module: get(row, "module")?,
+                    key: get(row, "key")?,
+                    queue: get(row, "queue")?,
+                    max_running: get(row, "max_running")?,
+                    running: get(row, "running")?,
+                    per_second: get(row, "per_second")?,
+                    burst: get(row, "burst")?,
+                    paused_at: get(row, "paused_at")?,
+                    reason: get(row, "reason")?,
+                })
             })
-            .collect())
+            .collect()
     }
 }

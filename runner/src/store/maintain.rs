@@ -2,8 +2,8 @@
 
 use tokio_postgres::types::Type;
 
-use super::Store;
 use super::settle::CRASH_LIMIT;
+use super::{Store, get};
 use crate::job::JobId;
 
 /// How many days of partitions lie ready: a week of nobody running maintenance still settles into the right place.
@@ -29,7 +29,7 @@ impl Store {
     pub async fn reap(&self) -> anyhow::Result<Vec<Reaped>> {
         let sql = "-- reap\nselect id, state::text from leasehold.reap($1, $2)";
         let rows = self.rows("reaping", sql, &[(&REAP_CLAIMS, Type::INT4), (&CRASH_LIMIT, Type::INT4)]).await?;
-        Ok(rows.iter().map(|row| Reaped { job_id: JobId(row.get(0)), state: row.get(1) }).collect())
+        rows.iter().map(|row| Ok(Reaped { job_id: JobId(get(row, 0)?), state: get(row, 1)? })).collect()
     }
 
     /// Ends what has expired and sees to jobs whose others have ended. Answers how many rows it moved.
@@ -50,6 +50,6 @@ impl Store {
         let sql = "-- maintain_partitions\nselect leasehold.maintain_partitions($1, $2)";
         let params = [(&PARTITIONS_AHEAD_DAYS as _, Type::INT4), (&retention_days as _, Type::INT4)];
         let rows = self.rows("making and dropping partitions", sql, &params).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        rows.iter().map(|row| get(row, 0)).collect()
     }
 }

@@ -4,7 +4,7 @@
 use anyhow::Context as _;
 use sha2::Digest as _;
 
-use super::{Store, explain};
+use super::{Store, explain, get};
 
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
@@ -46,7 +46,8 @@ impl Store {
             .query_typed("select version, name, checksum from leasehold.schema_version order by version", &[])
             .await
             .map_err(explain)?;
-        let applied: Vec<(i32, String, String)> = applied.iter().map(|r| (r.get(0), r.get(1), r.get(2))).collect();
+        let applied = applied.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?)));
+        let applied = applied.collect::<anyhow::Result<Vec<(i32, String, String)>>>()?;
         check_known(&applied)?;
 
         let mut done = Vec::new();
@@ -88,7 +89,7 @@ impl Store {
                 &[],
             )
             .await?;
-        let found: i32 = rows.first().map_or(-1, |row| row.get(0));
+        let found: i32 = rows.first().map_or(Ok(-1), |row| get(row, 0))?;
         if found < newest {
             anyhow::bail!(
                 "{} has schema version {found}, this leasehold needs {newest}; run: leasehold migrate",

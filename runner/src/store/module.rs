@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::Store;
+use super::{Store, get};
 use crate::job::{Digest, Limits, ModuleKind, ModuleVersion, TenantId};
 use crate::outcome::{FailureKind, OnFailure};
 use crate::retry::RetrySettings;
@@ -77,7 +77,7 @@ impl Store {
     pub async fn tenants(&self) -> anyhow::Result<Vec<String>> {
         let rows =
             self.rows("listing tenants", "-- tenants\nselect name from leasehold.tenants order by name", &[]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        rows.iter().map(|row| get(row, 0)).collect()
     }
 
     pub async fn push_module(&self, new: &NewVersion<'_>) -> anyhow::Result<Pushed> {
@@ -112,7 +112,7 @@ impl Store {
                 ],
             )
             .await?;
-        Ok(Pushed { version: row.get("version"), created: row.get("created") })
+        Ok(Pushed { version: get(&row, "version")?, created: get(&row, "created")? })
     }
 
     /// None switches the module off. Answers the version that was active before.
@@ -121,7 +121,7 @@ impl Store {
         let row = self
             .row("activating the version", sql, &[(&tenant, Type::TEXT), (&name, Type::TEXT), (&version, Type::INT4)])
             .await?;
-        Ok(row.get(0))
+        get(&row, 0)
     }
 
     /// Answers how many queued jobs were cancelled.
@@ -130,7 +130,7 @@ impl Store {
         let row = self
             .row("removing the module", sql, &[(&tenant, Type::TEXT), (&name, Type::TEXT), (&force, Type::BOOL)])
             .await?;
-        Ok(row.get(0))
+        get(&row, 0)
     }
 
     /// All tenants' modules, or one's.
@@ -145,25 +145,27 @@ impl Store {
              where m.name is not null and ($1::text is null or t.name = $1)
              order by t.name, m.name";
         let rows = self.rows("listing modules", sql, &[(&tenant, Type::TEXT)]).await?;
-        Ok(rows
-            .iter()
-            .map(|row| ModuleRow {
-                tenant: row.get("tenant"),
-                name: row.get("name"),
-                active_version: row.get("active_version"),
-                versions: row.get("versions"),
-                kind: row.get("kind"),
-                size_bytes: row.get("size_bytes"),
-                digest: row.get("digest"),
-                created_at: row.get("created_at"),
+        rows.iter()
+            .map(|row| {
+                Ok(ModuleRow {
+                    tenant: get(row, "tenant")?,
+                    name: get(row, "name")?,
+                    active_version: get(row, "active_version")?,
+                    versions: get(row, "versions")?,
+                    kind: get(row, "kind")?,
+                    size_bytes: get(row, "size_bytes")?,
+                    digest: get(row, "digest")?,
+                    created_at: get(row, "created_at")?,
+                })
             })
-            .collect())
+            .collect()
     }
 
     /// A module's versions, newest first. Empty when there is no such module.
     pub async fn module_versions(&self, tenant: &str, name: &str) -> anyhow::Result<Vec<VersionRow>> {
         let sql = "-- module_versions
-            select v.*, v.kind::text as kind_name, v.created_at::text as created, octet_length(b.bytes)::bigint as size_bytes,
+            select v.version, v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes,
+                   v.on_failure, v.imports, v.retry, v.created_at::text as created_at, octet_length(b.bytes)::bigint as size_bytes,
                    v.version is not distinct from m.active_version as active
               from leasehold.module_versions v
               join leasehold.modules m using (module_id) join leasehold.tenants t on t.tenant_id = m.tenant_id
@@ -173,16 +175,16 @@ impl Store {
         rows.iter()
             .map(|row| {
                 Ok(VersionRow {
-                    version: row.get("version"),
-                    active: row.get("active"),
-                    kind: row.get("kind_name"),
-                    digest: hex::encode(row.get::<_, Vec<u8>>("digest")),
-                    size_bytes: row.get("size_bytes"),
-                    limits: limits(row),
-                    on_failure: row.get("on_failure"),
-                    imports: row.get("imports"),
-                    retry: row.get("retry"),
-                    created_at: row.get("created"),
+                    version: get(row, "version")?,
+                    active: get(row, "active")?,
+                    kind: get(row, "kind")?,
+                    digest: hex::encode(get::<Vec<u8>>(row, "digest")?),
+                    size_bytes: get(row, "size_bytes")?,
+                    limits: limits(row)?,
+                    on_failure: get(row, "on_failure")?,
+                    imports: get(row, "imports")?,
+                    retry: get(row, "retry")?,
+                    created_at: get(row, "created_at")?,
                 })
             })
             .collect()
@@ -196,14 +198,15 @@ impl Store {
         version: i32,
     ) -> anyhow::Result<Option<(ModuleVersion, String)>> {
         let sql = "-- module_version
-            select v.*, v.kind::text as kind_name, coalesce(m.name, m.removed_name) as module_name, t.name as tenant_name
+            select v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes, v.on_failure, v.retry,
+                   coalesce(m.name, m.removed_name) as module_name, t.name as tenant_name
               from leasehold.module_versions v
               join leasehold.modules m using (module_id) join leasehold.tenants t on t.tenant_id = m.tenant_id
              where m.tenant_id = $1 and v.module_id = $2 and v.version = $3";
         let params = [(&tenant.0 as _, Type::INT4), (&module_id as _, Type::INT4), (&version as _, Type::INT4)];
         let rows = self.rows("looking up the module", sql, &params).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let on_failure: serde_json::Value = row.get("on_failure");
+        let on_failure: serde_json::Value = get(row, "on_failure")?;
         let on_failure = on_failure.as_object().context("on_failure is not an object")?;
         let on_failure = on_failure
             .iter()
@@ -211,15 +214,15 @@ impl Store {
             .collect::<anyhow::Result<_>>()
             .context("reading on_failure")?;
         let version = ModuleVersion {
-            name: row.get("module_name"),
+            name: get(row, "module_name")?,
             version,
-            digest: digest(&row.get::<_, Vec<u8>>("digest"))?,
-            kind: row.get::<_, String>("kind_name").parse()?,
-            limits: limits(row),
+            digest: digest(&get::<Vec<u8>>(row, "digest")?)?,
+            kind: get::<String>(row, "kind")?.parse()?,
+            limits: limits(row)?,
             on_failure,
-            retry: retry(&row.get("retry")),
+            retry: retry(&get(row, "retry")?),
         };
-        Ok(Some((version, row.get("tenant_name"))))
+        Ok(Some((version, get(row, "tenant_name")?)))
     }
 
     /// The uploaded bytes. Whoever uses them checks them against the digest, so that who can write that row can't make a
@@ -228,19 +231,19 @@ impl Store {
         let sql = "-- module_bytes\nselect bytes from leasehold.module_bytes where tenant_id = $1 and digest = $2";
         let key = digest.0.as_slice();
         let rows = self.rows("fetching the module", sql, &[(&tenant.0, Type::INT4), (&key, Type::BYTEA)]).await?;
-        Ok(rows.first().map(|row| row.get(0)))
+        rows.first().map(|row| get(row, 0)).transpose()
     }
 }
 
-fn limits(row: &Row) -> Limits {
+fn limits(row: &Row) -> anyhow::Result<Limits> {
     // The CHECKs of the table keep these positive.
-    Limits {
-        fuel: row.get::<_, i64>("fuel").unsigned_abs(),
-        memory_bytes: row.get::<_, i64>("memory_bytes").unsigned_abs(),
-        timeout: Duration::from_millis(u64::from(row.get::<_, i32>("timeout_ms").unsigned_abs())),
-        result_bytes: row.get::<_, i64>("result_bytes").unsigned_abs(),
-        log_bytes: u64::from(row.get::<_, i32>("log_bytes").unsigned_abs()),
-    }
+    Ok(Limits {
+        fuel: get::<i64>(row, "fuel")?.unsigned_abs(),
+        memory_bytes: get::<i64>(row, "memory_bytes")?.unsigned_abs(),
+        timeout: Duration::from_millis(u64::from(get::<i32>(row, "timeout_ms")?.unsigned_abs())),
+        result_bytes: get::<i64>(row, "result_bytes")?.unsigned_abs(),
+        log_bytes: u64::from(get::<i32>(row, "log_bytes")?.unsigned_abs()),
+    })
 }
 
 fn retry_json(retry: &RetrySettings) -> serde_json::Value {

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{Params, Store, WorkerId};
-use crate::job::{JobId, Lease};
+use super::{Params, Store, WorkerId, get};
+use crate::job::JobId;
 use crate::outcome::{Failure, Log, Usage, clip_text};
 use crate::settlement::{Settled, Settlement};
 
@@ -21,7 +21,7 @@ const BACKTRACE_BYTES: usize = 16 << 10;
 #[derive(Debug, Clone)]
 pub struct Report {
     pub job_id: JobId,
-    pub lease: Lease,
+    pub lease_no: i32,
     pub settlement: Settlement,
     pub usage: Usage,
     pub log: Log,
@@ -86,12 +86,12 @@ impl Store {
         let ids: Vec<i64> = jobs.map(|job| job.0).collect();
         let sql = "-- free_of_locks\nselect leasehold.free_of_locks($1)";
         let rows = self.rows("looking for locked jobs", sql, &[(&ids, Type::INT8_ARRAY)]).await?;
-        Ok(rows.iter().map(|row| JobId(row.get(0))).collect())
+        rows.iter().map(|row| Ok(JobId(get(row, 0)?))).collect()
     }
 
     async fn settle_kind(&self, worker: WorkerId, kind: Kind, batch: &[Report]) -> anyhow::Result<Vec<i64>> {
         let ids = column(batch, |report| report.job_id.0);
-        let lease_nos = column(batch, |report| report.lease.number);
+        let lease_nos = column(batch, |report| report.lease_no);
         let usage = UsageColumns::of(batch);
         let delays = column(batch, |report| delay_ms(&report.settlement));
         let failures = column(batch, |report| failure_of(&report.settlement));
@@ -148,7 +148,7 @@ impl Store {
     }
 
     async fn settled_ids(&self, sql: &str, params: &Params<'_>) -> anyhow::Result<Vec<i64>> {
-        Ok(self.rows("settling runs", sql, params).await?.iter().map(|row| row.get(0)).collect())
+        self.rows("settling runs", sql, params).await?.iter().map(|row| get(row, 0)).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::Store;
+use super::{Store, get};
 use crate::job::JobId;
 
 /// Fresh at each start of a process.
@@ -37,7 +37,7 @@ impl Store {
                 ],
             )
             .await?;
-        Ok(WorkerId(row.get(0)))
+        Ok(WorkerId(get(&row, 0)?))
     }
 
     /// Extends the worker's claims by a lease from now and forgets the closed ones.
@@ -65,8 +65,8 @@ impl Store {
                 ],
             )
             .await?;
-        let jobs = |column: &str| row.get::<_, Vec<i64>>(column).into_iter().map(JobId).collect();
-        Ok(Beat { lost: jobs("lost"), cancel: jobs("cancel") })
+        let jobs = |column| anyhow::Ok(get::<Vec<i64>>(&row, column)?.into_iter().map(JobId).collect());
+        Ok(Beat { lost: jobs("lost")?, cancel: jobs("cancel")? })
     }
 
     /// Asks for a NOTIFY on the queues for so long, or for none with zero.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, watch};
@@ -11,7 +11,7 @@ use tracing::{error, warn};
 
 use super::claimer::Room;
 use super::{Shared, Stage};
-use crate::job::{Claim, JobId, Lease, Limits};
+use crate::job::{Claim, JobId, Limits};
 use crate::outcome::{Failure, FailureKind, Log, Outcome, Run, Stop, Usage};
 use crate::sandbox::{JobInput, LoadError, PrepareError, RunControl};
 use crate::settlement::{HOST_FAULT_DELAY, Settlement, decide};
@@ -21,7 +21,6 @@ use crate::store::{ClaimedJob, Report};
 pub struct Dispatched {
     pub job: ClaimedJob,
     pub control: RunControl,
-    pub lease_expires: Instant,
 }
 
 /// Runs jobs until no more can come.
@@ -39,9 +38,8 @@ pub async fn slot(
         let report = attempt.await.unwrap_or_else(|_panic| {
             error!(%job_id, "the worker panicked around a run; the job is given back");
             let fault = host_fault("the worker panicked around the run".into());
-            let lease = Lease { number: lease_no, expires: Instant::now() };
             let settlement = Settlement::Release { fault: Some(fault), delay: HOST_FAULT_DELAY };
-            Report { job_id, lease, settlement, usage: Usage::default(), log: Log::default() }
+            Report { job_id, lease_no, settlement, usage: Usage::default(), log: Log::default() }
         });
         room.leave();
         shared.counters.finished.fetch_add(1, Relaxed);
@@ -53,9 +51,9 @@ pub async fn slot(
 }
 
 async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool) -> Report {
-    let Dispatched { job, control, lease_expires } = dispatched;
-    let (job_id, lease) = (job.id, Lease { number: job.lease_no, expires: lease_expires });
-    let report = |settlement, usage, log| Report { job_id, lease, settlement, usage, log };
+    let Dispatched { job, control } = dispatched;
+    let (job_id, lease_no) = (job.id, job.lease_no);
+    let report = |settlement, usage, log| Report { job_id, lease_no, settlement, usage, log };
     let unrun = |settlement| report(settlement, Usage::default(), Log::default());
     if waiting_for_exit {
         return unrun(Settlement::Release { fault: None, delay: Duration::ZERO });
@@ -69,7 +67,7 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
         }
         Err(cause) => return unrun(release(job_id, &cause)),
     };
-    let claim = claim(job, &known.version, &known.tenant_name, lease);
+    let claim = claim(job, &known.version, &known.tenant_name);
     let run = match shared.modules.prepared(claim.tenant, &claim.module).await {
         Ok(prepared) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
         // The system refused something to the worker: no fault of the module's.
@@ -83,13 +81,13 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
         }
     };
     if run.outcome == Outcome::Stopped(Stop::LeaseLost) {
-        warn!(%job_id, lease_no = lease.number, "stopped: the lease is lost or about to run out");
+        warn!(%job_id, lease_no, "stopped: the lease is lost or about to run out");
     }
     let settlement = decide(&claim, run.outcome, control.cancel_requested(), rand::random());
     report(settlement, run.usage, run.log)
 }
 
-fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name: &str, lease: Lease) -> Claim {
+fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name: &str) -> Claim {
     Claim {
         tenant: job.tenant,
         tenant_name: tenant_name.to_owned(),
@@ -101,7 +99,7 @@ fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name:
         max_attempts: job.max_attempts.unsigned_abs(),
         retry: job.retry.policy_or(&version.retry),
         limits: Limits { timeout: job.timeout.unwrap_or(version.limits.timeout), ..version.limits },
-        lease,
+        lease_no: job.lease_no,
     }
 }
 

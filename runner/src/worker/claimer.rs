@@ -13,11 +13,12 @@ use tracing::{debug, info, warn};
 
 use super::attempt::Dispatched;
 use super::{Shared, Stage};
+use crate::retry::jittered;
 use crate::sandbox::RunControl;
 use crate::store::{Bounds, Claimed, Notice};
 
-/// Jobs are claimed ahead of their slots for so long, by the rate of the last second: the time of a claim or two. Longer and
-/// a slow job's neighbours would wait here while another worker is free.
+/// Jobs are claimed ahead of their slots for so long, by the rate of the last few ms (`Rate::WINDOW`): the time of a claim or two.
+/// Longer and a slow job's neighbours would wait here while another worker is free.
 const AHEAD: Duration = Duration::from_millis(10);
 /// The most jobs claimed ahead, whatever the rate: they are lost time if this worker dies.
 const AHEAD_JOBS: usize = 1_000;
@@ -62,25 +63,14 @@ impl Room {
     }
 }
 
-/// Rung by the settler when it puts a job back that will be due soon.
-#[derive(Default)]
-pub struct RequeueHint {
-    bell: Notify,
-}
-
-impl RequeueHint {
-    pub fn ring(&self) {
-        self.bell.notify_one();
-    }
-}
-
 pub struct Claimer {
     shared: Arc<Shared>,
     dispatch: async_channel::Sender<Dispatched>,
     heard: mpsc::UnboundedReceiver<Notice>,
     beat_now: mpsc::Sender<()>,
     room: Arc<Room>,
-    requeued: Arc<RequeueHint>,
+    /// Rung by the settler when it puts a job back that will be due soon.
+    requeued: Arc<Notify>,
     bounds: Arc<Bounds>,
     /// Until when the database notifies us; None when we have not asked.
     notified_until: Option<Instant>,
@@ -115,7 +105,7 @@ impl Claimer {
         self.room.clone()
     }
 
-    pub fn requeue_hint(&self) -> Arc<RequeueHint> {
+    pub fn requeue_hint(&self) -> Arc<Notify> {
         self.requeued.clone()
     }
 
@@ -145,8 +135,11 @@ impl Claimer {
                 continue;
             }
             self.busy_claims = 0;
-            let newly = self.notified_until.is_none();
-            if self.notified_until.is_none_or(|until| until < Instant::now() + SLEEP_TTL / 2) {
+            let newly = self.hearing && self.notified_until.is_none();
+            if !self.hearing && self.notified_until.is_some() {
+                // Nobody need pay for a NOTIFY that does not arrive.
+                self.ask_for_notices(Duration::ZERO).await;
+            } else if self.hearing && self.notified_until.is_none_or(|until| until < Instant::now() + SLEEP_TTL / 2) {
                 self.ask_for_notices(SLEEP_TTL).await;
             }
             // After asking for the first time it looks once more: a job may have been committed since the claim, by somebody
@@ -200,15 +193,14 @@ impl Claimer {
         counters.claims.fetch_add(1, Relaxed);
         let count = jobs.len();
         let Some(claim_id) = claim_id else { return Ok(ClaimedNow { next_due, count }) };
-        counters.claimed.fetch_add(count as u64, Relaxed);
         debug!(claim_id, count, "claimed");
-        let lease_expires = sent + config.lease;
+        let stop_at = sent + config.lease - config.lease_margin();
         let dispatched: Vec<_> = jobs
             .into_iter()
             .map(|job| {
                 let control = RunControl::new();
-                control.stop_at(lease_expires - config.lease_margin());
-                Dispatched { job, control, lease_expires }
+                control.stop_at(stop_at);
+                Dispatched { job, control }
             })
             .collect();
         held.add(claim_id, dispatched.iter().map(|d| (d.job.id, d.job.lease_no, d.control.clone())));
@@ -229,7 +221,7 @@ impl Claimer {
         loop {
             tokio::select! {
                 () = &mut timer => return,
-                () = self.requeued.bell.notified() => return,
+                () = self.requeued.notified() => return,
                 notice = self.heard.recv() => match notice {
                     Some(notice) => if self.take_in(notice) { self.hear_what_was_said(); return },
                     None => { timer.await; return }
@@ -253,10 +245,8 @@ impl Claimer {
                 self.hearing = true;
                 true
             }
-            Notice::Deaf => {
-                self.hearing = false;
-                false
-            }
+            // The sleep that it is in may be one for a worker that is told.
+            Notice::Deaf => std::mem::take(&mut self.hearing),
         }
     }
 
@@ -306,13 +296,13 @@ impl Rate {
 }
 
 /// Looks below the bounds now and then, and makes the claimer look when something waits there.
-async fn look_for_stragglers(shared: Arc<Shared>, bounds: Arc<Bounds>, found: Arc<RequeueHint>) {
+async fn look_for_stragglers(shared: Arc<Shared>, bounds: Arc<Bounds>, found: Arc<Notify>) {
     let mut wait = STRAGGLERS;
     loop {
         tokio::time::sleep(jittered(wait)).await;
         let started = Instant::now();
         match shared.store.find_stragglers(&bounds).await {
-            Ok(true) => found.ring(),
+            Ok(true) => found.notify_one(),
             Ok(false) => (),
             Err(cause) => warn!("{cause:#}"),
         }
@@ -327,9 +317,4 @@ async fn unless_draining<T>(stage: &mut watch::Receiver<Stage>, work: impl Futur
         _asked = stage.wait_for(|stage| *stage >= Stage::Drain) => None,
         done = work => Some(done),
     }
-}
-
-/// Spread by a quarter, so that workers started together do not stay together.
-pub(super) fn jittered(duration: Duration) -> Duration {
-    duration.mul_f64(rand::random_range(0.75..1.25))
 }

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::Shared;
-use super::claimer::jittered;
 use crate::job::JobId;
 use crate::outcome::Stop;
+use crate::retry::jittered;
 use crate::store::Beat;
 
 /// Beats until `beating` turns false, and at once when asked.

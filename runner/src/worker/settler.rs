@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::Shared;
-use super::claimer::RequeueHint;
 use crate::outcome::{Failure, FailureKind};
 use crate::settlement::{HOST_FAULT_DELAY, Settled, Settlement};
 use crate::store::{Batch, Report, is_locked, is_transient};
@@ -30,7 +29,7 @@ const LOCKED_RETRY: Duration = Duration::from_secs(1);
 const LOCKED: (usize, usize) = (1_000, 64 << 20);
 
 /// Settles until every sender is gone and nothing is pending.
-pub async fn run(shared: Arc<Shared>, mut reports: mpsc::Receiver<Report>, requeued: Arc<RequeueHint>) {
+pub async fn run(shared: Arc<Shared>, mut reports: mpsc::Receiver<Report>, requeued: Arc<Notify>) {
     let (mut pending, mut locked) = (Vec::new(), Vec::new());
     let (mut open, mut look_again) = (true, Instant::now());
     while open || !locked.is_empty() {
@@ -61,7 +60,7 @@ fn park(shared: &Shared, locked: &mut Vec<Report>, met: Vec<Report>) {
             locked.push(report);
         } else {
             error!(job_id = %report.job_id, "too many wait for an open transaction; this one is left to be reaped");
-            shared.held.forsake(report.job_id, report.lease.number);
+            shared.held.forsake(report.job_id, report.lease_no);
         }
     }
 }
@@ -89,7 +88,7 @@ fn take_batch(pending: &mut Vec<Report>) -> Vec<Report> {
 }
 
 /// Answers the runs whose jobs somebody holds; all others are settled.
-async fn settle(shared: &Shared, reports: Vec<Report>, requeued: &RequeueHint) -> Vec<Report> {
+async fn settle(shared: &Shared, reports: Vec<Report>, requeued: &Notify) -> Vec<Report> {
     let mut batches = Batch::sort(reports);
     let mut locked = Vec::new();
     let mut retry = RETRY.0;
@@ -98,7 +97,7 @@ async fn settle(shared: &Shared, reports: Vec<Report>, requeued: &RequeueHint) -
             Ok(answers) => {
                 count(shared, &batch.reports, &answers);
                 if batch.reports.iter().any(|report| comes_back(&report.settlement)) {
-                    requeued.ring();
+                    requeued.notify_one();
                 }
                 forget(shared, &batch.reports);
             }
@@ -126,7 +125,7 @@ async fn settle(shared: &Shared, reports: Vec<Report>, requeued: &RequeueHint) -
                 error!(job_id = %report.job_id, "cannot be settled as it is: {cause:#}");
                 if matches!(report.settlement, Settlement::Release { .. }) {
                     // Even the plain release was refused. The lease runs out and the job is reaped, which counts as a crash.
-                    shared.held.forsake(report.job_id, report.lease.number);
+                    shared.held.forsake(report.job_id, report.lease_no);
                     continue;
                 }
                 let message = format!("the outcome could not be stored: {cause:#}");
@@ -154,7 +153,7 @@ fn count(shared: &Shared, reports: &[Report], answers: &[Settled]) {
         match settled {
             Settled::Yes => shared.counters.settled.fetch_add(1, Relaxed),
             Settled::LeaseLost => {
-                info!(job_id = %report.job_id, lease_no = report.lease.number, "lease lost; nothing was written");
+                info!(job_id = %report.job_id, lease_no = report.lease_no, "lease lost; nothing was written");
                 shared.counters.leases_lost.fetch_add(1, Relaxed)
             }
         };
@@ -169,5 +168,5 @@ fn comes_back(settlement: &Settlement) -> bool {
 }
 
 fn forget(shared: &Shared, batch: &[Report]) {
-    shared.held.remove(batch.iter().map(|report| (report.job_id, report.lease.number)));
+    shared.held.remove(batch.iter().map(|report| (report.job_id, report.lease_no)));
 }
