@@ -3,6 +3,7 @@
 
 mod backtrace;
 mod cache;
+mod clocks;
 mod control;
 mod engine;
 mod failure;
@@ -15,6 +16,7 @@ mod signature;
 mod state;
 mod stdio;
 mod survey;
+mod timer;
 
 use std::sync::Arc;
 
@@ -32,6 +34,7 @@ pub use run::JobInput;
 use engine::Ticker;
 use imports::Offer;
 use state::State;
+use timer::Timer;
 
 /// How a sandbox is dimensioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,7 @@ struct Inner {
     program_linker: wasmtime::Linker<State>,
     offer: Offer,
     ticker: Ticker,
+    timer: Timer,
 }
 
 /// How much of the pool is in use by runs.
@@ -98,14 +102,18 @@ impl Sandbox {
         let (engine, allocation) = engine::build(config)?;
         let mut component_linker = component::Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut component_linker).context("linking WASI 0.2")?;
+        clocks::add_to_component_linker(&mut component_linker).context("linking WASI 0.2's clock")?;
         host::bindings::Job::add_to_linker::<_, HasSelf<State>>(&mut component_linker, |state| state)
             .context("linking leasehold:job/host")?;
         let mut program_linker = wasmtime::Linker::new(&engine);
         wasmtime_wasi::p1::add_to_linker_async(&mut program_linker, State::wasi_p1).context("linking WASI 0.1")?;
+        clocks::add_to_program_linker(&mut program_linker).context("linking WASI 0.1's poll")?;
         let offer = Offer::of(&component_linker);
         let ticker = Ticker::start(&engine)?;
+        let timer = Timer::start()?;
         let config = *config;
-        Ok(Self(Arc::new(Inner { config, engine, allocation, component_linker, program_linker, offer, ticker })))
+        let inner = Inner { config, engine, allocation, component_linker, program_linker, offer, ticker, timer };
+        Ok(Self(Arc::new(inner)))
     }
 
     pub fn config(&self) -> &SandboxConfig {
@@ -147,5 +155,9 @@ impl Sandbox {
 
     fn ticker(&self) -> &Ticker {
         &self.0.ticker
+    }
+
+    fn timer(&self) -> &Timer {
+        &self.0.timer
     }
 }

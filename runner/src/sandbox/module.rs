@@ -265,7 +265,8 @@ impl Sandbox {
         inspection.compiled_bytes = Some(compiled_bytes);
         inspection.imports =
             module.imports().map(|import| shown(&format!("{}::{}", import.module(), import.name()))).collect();
-        let state = State::new(ModuleKind::Command, b"", &Limits::default(), RunControl::new());
+        let alarm = self.timer().alarm().clone();
+        let state = State::new(ModuleKind::Command, b"", &Limits::default(), RunControl::new(), alarm);
         let mut store = Store::new(engine, state);
         inspection.missing = imports::missing_of_module(self.program_linker(), &mut store, &module);
         if !inspection.missing.is_empty() {

@@ -143,7 +143,8 @@ impl Sandbox {
         deadline: Instant,
         hostcall_bytes: usize,
     ) -> Store<State> {
-        let mut store = Store::new(self.engine(), State::new(kind, payload, limits, control.clone()));
+        let state = State::new(kind, payload, limits, control.clone(), self.timer().alarm().clone());
+        let mut store = Store::new(self.engine(), state);
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(hostcall_bytes);
         store.set_max_component_handles(HANDLES);

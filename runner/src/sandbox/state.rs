@@ -9,6 +9,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use super::control::RunControl;
 use super::limiter::Limiter;
 use super::stdio::{LogBuffer, ResultBuffer, Stream};
+use super::timer::Alarm;
 use crate::job::{Limits, ModuleKind};
 
 /// Handles (streams, pollables, errors) that a guest may hold at once. A busy one holds a few dozen; each costs the host
@@ -22,12 +23,13 @@ pub(super) struct State {
     pub limiter: Limiter,
     pub log: LogBuffer,
     pub control: RunControl,
+    alarm: Alarm,
     /// stdout, where it is the result.
     pub stdout: Option<ResultBuffer>,
 }
 
 impl State {
-    pub fn new(kind: ModuleKind, stdin: &[u8], limits: &Limits, control: RunControl) -> Self {
+    pub fn new(kind: ModuleKind, stdin: &[u8], limits: &Limits, control: RunControl, alarm: Alarm) -> Self {
         let log = LogBuffer::new(to_usize(limits.log_bytes));
         let mut wasi = WasiCtx::builder();
         wasi.stderr(Stream(log.clone())).allow_tcp(false).allow_udp(false).max_random_size(RANDOM_BYTES);
@@ -44,11 +46,16 @@ impl State {
         };
         let mut wasi = wasi.build_p1();
         wasi.ctx().table.set_max_capacity(HANDLES);
-        Self { wasi, limiter: Limiter::new(limits.memory_bytes), log, control, stdout }
+        Self { wasi, limiter: Limiter::new(limits.memory_bytes), log, control, alarm, stdout }
     }
 
     pub fn wasi_p1(&mut self) -> &mut WasiP1Ctx {
         &mut self.wasi
+    }
+
+    /// What guests wait with.
+    pub fn wasi_and_alarm(&mut self) -> (&mut WasiP1Ctx, &Alarm) {
+        (&mut self.wasi, &self.alarm)
     }
 }
 

@@ -2,5 +2,6 @@ mod cli;
 mod commands;
 mod limits;
 mod modules;
+mod sleeps;
 mod stops;
 mod traps;
