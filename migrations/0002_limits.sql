@@ -120,5 +120,6 @@ drop function if exists leasehold.enqueue(text, text, text, text, int, timestamp
 drop function if exists leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int);
 drop function if exists leasehold.enqueue_bytes(text, bytea, text, text, int, timestamptz, int, interval, interval, int);
 drop function if exists leasehold.enqueue_many(text, jsonb[], text, text, int, timestamptz, int, interval, interval, int);
+drop function if exists leasehold.maintain_partitions(int, int);
 drop function if exists leasehold.check_enqueue(text, text, text, int, int, interval, interval, int);
 drop function if exists leasehold.push_module(text, text, text, bytea, bigint, bigint, int, bigint, int, jsonb, text[], boolean);

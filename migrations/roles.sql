@@ -22,6 +22,7 @@ begin
 
     grant usage on schema leasehold to leasehold_worker, leasehold_producer;
     grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats, leasehold.limits to leasehold_worker, leasehold_producer;
+    grant select, insert on leasehold.new_jobs to leasehold_worker, leasehold_producer;
     grant execute on all functions in schema leasehold to leasehold_worker;
     revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue, leasehold.make_gates,
         leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.after_end, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
@@ -37,6 +38,6 @@ begin
         leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
                           timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
         leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.new_group, leasehold.cancel,
-        leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json
+        leasehold.redrive, leasehold.redrive_many, leasehold.insert_new_job, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json
         to leasehold_producer;
 end $$;

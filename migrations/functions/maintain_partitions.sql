@@ -1,7 +1,8 @@
 -- Makes the partitions of history and attempts for today and the next p_ahead days, and drops those whose last day ended more
--- than p_retention_days ago. Idempotent; one caller at a time, the others answer at once with nothing. Rows of a day without
+-- than p_retention_days ago. Jobs that are done may go sooner, after p_done_days: the other rows of such a day move to the default
+-- partition, which are few, and the day is dropped. Idempotent; one caller at a time, the others answer at once with nothing. Rows of a day without
 -- a partition land in the default one, which keeps settling safe when nobody calls this for long. Answers what it did.
-create or replace function leasehold.maintain_partitions(p_ahead int, p_retention_days int) returns setof text
+create or replace function leasehold.maintain_partitions(p_ahead int, p_retention_days int, p_done_days int default null) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     v_table text;
@@ -34,6 +35,19 @@ begin
             execute format('drop table %s', v_old.name);
             return next format('dropped %s', v_old.relname);
         end loop;
+        if v_table = 'history' and p_done_days < p_retention_days then
+            for v_old in
+                select c.oid::regclass as name, c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+                 where i.inhparent = 'leasehold.history'::regclass and c.relname ~ '_\d{8}$'
+                   and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_done_days
+            loop
+                execute format('alter table leasehold.history detach partition %s', v_old.name);
+                execute format('insert into leasehold.history select * from %s where state <> %L', v_old.name, 'done');
+                execute format('drop table %s', v_old.name);
+                return next format('dropped the done jobs of %s', v_old.relname);
+            end loop;
+            delete from leasehold.history_default h where h.state = 'done' and h.finished_at < now() - make_interval(days => p_done_days);
+        end if;
         execute format('delete from leasehold.%I where finished_at < now() - %L::interval', v_table || '_default', make_interval(days => p_retention_days));
     end loop;
 end $$;

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::retry::jittered;
-use crate::store::{DEFAULT_RETENTION_DAYS, SWEEP_ROWS, Store};
+use crate::store::{Retention, SWEEP_ROWS, Store};
 
 /// How often, and how long things are kept.
 #[derive(Debug, Clone)]
@@ -14,12 +14,12 @@ pub struct MaintenanceConfig {
     /// How often expired leases are looked for. A dead worker's jobs wait for a lease and so long.
     pub reap_every: Duration,
     /// Finished jobs and their attempts are dropped, a day at a time, when they are so many days old.
-    pub retention_days: i32,
+    pub retention: Retention,
 }
 
 impl Default for MaintenanceConfig {
     fn default() -> Self {
-        Self { reap_every: Duration::from_secs(3), retention_days: DEFAULT_RETENTION_DAYS }
+        Self { reap_every: Duration::from_secs(3), retention: Retention::default() }
     }
 }
 
@@ -38,7 +38,7 @@ pub async fn run(store: Store, config: MaintenanceConfig, mut running: watch::Re
         until_few("sweeping", || store.sweep()).await;
         if Instant::now() >= partitions_due {
             partitions_due = Instant::now() + PARTITIONS_EVERY;
-            match store.maintain_partitions(config.retention_days).await {
+            match store.maintain_partitions(config.retention).await {
                 Ok(done) => done.iter().for_each(|what| info!("partitions: {what}")),
                 Err(cause) => warn!("{cause:#}"),
             }

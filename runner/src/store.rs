@@ -34,7 +34,7 @@ pub use connect::Database;
 pub use job::{Conflict, JobDetails, JobFilter, JobRow, NewJob, QueueStat, Reason, Redrive};
 pub use limits::{LimitRow, Scope};
 pub use listen::{Listener, Notice};
-pub use maintain::{DEFAULT_RETENTION_DAYS, Reaped, SWEEP_ROWS};
+pub use maintain::{Reaped, Retention, SWEEP_ROWS};
 pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
 pub use settle::{Batch, CRASH_LIMIT, Report};

@@ -382,3 +382,31 @@ async fn a_prepared_statement_outlives_an_upgrade_of_the_functions() {
     producer.query_one(&statement, &[&payload]).await.expect("after");
     assert_eq!(refusal(&producer, "select leasehold.enqueue('nothing')").await.code, "LH002");
 }
+
+#[tokio::test]
+async fn jobs_come_in_by_copy_and_by_insert() {
+    use futures_util::SinkExt as _;
+    let db = with_module().await;
+    let (producer, _url) = db.connect_as("leasehold_producer").await;
+    let sink =
+        producer.copy_in("copy leasehold.new_jobs (module, payload, queue, priority, unique_key) from stdin").await;
+    let mut sink = std::pin::pin!(sink.expect("copying"));
+    for n in 0..100 {
+        let line = format!("echo\t{{\"n\": {n}}}\tmail\t{}\tu{}\n", n % 3, n % 50);
+        sink.send(bytes::Bytes::from(line)).await.expect("sending");
+    }
+    sink.finish().await.expect("copying");
+    assert_eq!(
+        db.value::<i64>("select count(*) from leasehold.jobs where queue = 'mail' and tenant = 'default'").await,
+        50
+    );
+    let row = producer
+        .query_one("insert into leasehold.new_jobs (module, payload_bytes) values ('echo', '\\xff') returning id", &[])
+        .await
+        .expect("inserting");
+    let job = db.claim_one().await;
+    assert_eq!((job.id.0, job.payload.as_slice()), (row.get::<_, i64>(0), b"\xff".as_slice()));
+    let refusal =
+        leasehold_tests::db::refusal(&producer, "insert into leasehold.new_jobs (module) values ('nobody')").await;
+    assert_eq!(refusal.code, "LH002");
+}

@@ -20,5 +20,6 @@ mod states;
 mod storable;
 mod traps;
 mod unique;
+mod upgrade;
 mod waiting;
 mod wakeups;

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use leasehold::store::Retention;
 use leasehold_tests::db::store;
 use leasehold_tests::{TestDb, binary};
+
 use serde_json::json;
 
 async fn objects(db: &TestDb) -> BTreeSet<String> {
@@ -156,7 +158,7 @@ async fn partitions_are_made_ahead_and_dropped_when_they_are_old() {
     };
     let made = partitions().await;
     assert_eq!(made.len(), 9, "today, a week ahead, and the default: {made:?}");
-    assert!(db.store().maintain_partitions(30).await.expect("it runs").is_empty(), "all is there");
+    assert!(db.store().maintain_partitions(Retention::default()).await.expect("it runs").is_empty(), "all is there");
     // A job of long ago, in a partition of its day, and one in the default partition.
     db.sql(
         "create table leasehold.history_20200101 (like leasehold.history including defaults including constraints);
@@ -172,7 +174,10 @@ async fn partitions_are_made_ahead_and_dropped_when_they_are_old() {
         }
     }
     assert_eq!(db.value::<i64>("select count(*) from leasehold.history").await, 3);
-    assert_eq!(db.store().maintain_partitions(30).await.expect("it runs"), ["dropped history_20200101"]);
+    assert_eq!(
+        db.store().maintain_partitions(Retention::default()).await.expect("it runs"),
+        ["dropped history_20200101"]
+    );
     assert_eq!(db.column::<i64>("select id from leasehold.history").await, [3], "the young one stays");
     assert_eq!(partitions().await, made);
 }
@@ -195,7 +200,7 @@ async fn jobs_settle_when_nobody_has_made_partitions() {
         assert_eq!(db.state(id).await, "dead");
     }
     // Today's rows lie in the default partition by now, which must not stop the making of the others.
-    let made = db.store().maintain_partitions(30).await.expect("it runs");
+    let made = db.store().maintain_partitions(Retention::default()).await.expect("it runs");
     assert_eq!(made.iter().filter(|what| what.starts_with("created history_")).count(), 7, "{made:?}");
     let job = db.enqueue_and_claim("echo").await;
     let id = job.id;
@@ -224,4 +229,33 @@ async fn a_function_that_answers_otherwise_than_this_binary_reads_is_an_error_an
         assert!(format!("{error:#}").contains("is its schema of another version?"), "{error:#}");
         assert!(!leasehold::store::is_transient(&error), "asking again does not help");
     }
+}
+
+#[tokio::test]
+async fn jobs_that_are_done_may_go_sooner_than_the_others() {
+    let db = TestDb::new().await;
+    db.push_nothing("echo").await;
+    db.sql(
+        "create table leasehold.history_20200101 partition of leasehold.history for values from ('2020-01-01 00:00+00') to ('2020-01-02 00:00+00');
+         create table leasehold.history_20200102 partition of leasehold.history for values from ('2020-01-02 00:00+00') to ('2020-01-03 00:00+00')",
+    )
+    .await;
+    for _ in 0..4 {
+        let job = db.enqueue_and_claim("echo").await;
+        if job.id.0 % 2 == 0 {
+            db.bury(job).await
+        } else {
+            db.complete(job).await
+        };
+    }
+    db.sql("update leasehold.history set finished_at = '2020-01-01 12:00+00'::timestamptz + (id > 2)::int * interval '1 day'").await;
+    let days: i32 = db.value("select (now()::date - '2020-01-03'::date)").await;
+    let done =
+        db.store().maintain_partitions(Retention { days: days + 100, done_days: Some(days) }).await.expect("it runs");
+    assert_eq!(done, ["dropped the done jobs of history_20200101", "dropped the done jobs of history_20200102"]);
+    let left: Vec<String> = db.column("select id || ' ' || state from leasehold.jobs order by id").await;
+    assert_eq!(left, ["2 dead", "4 dead"]);
+    assert!(db.redrive(leasehold::job::JobId(2)).await, "they can be redriven from there");
+    db.store().maintain_partitions(Retention { days: days - 100, done_days: Some(1) }).await.expect("it runs");
+    assert_eq!(db.column::<i64>("select id from leasehold.jobs").await, [2], "the other's time was up too");
 }

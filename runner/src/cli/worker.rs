@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::{DatabaseArgs, parse};
 use crate::maintenance::MaintenanceConfig;
 use crate::sandbox::{Sandbox, SandboxConfig};
-use crate::store::{Database, Store};
+use crate::store::{Database, Retention, Store};
 use crate::worker::{self, Counters, Queues, Stage, WorkerConfig};
 
 /// How many connections a worker needs at once: the claimer, the settler, the heartbeat, maintenance, and a few for looking
@@ -56,8 +56,11 @@ pub struct Options {
     #[arg(long, value_parser = parse::duration, default_value = "3s")]
     pub reap_every: Duration,
     /// How many days finished jobs are kept
-    #[arg(long, value_name = "DAYS", default_value_t = MaintenanceConfig::default().retention_days, value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_name = "DAYS", default_value_t = Retention::default().days, value_parser = clap::value_parser!(i32).range(1..))]
     pub retention_days: i32,
+    /// How many days jobs are kept that are done, where that is fewer
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(i32).range(1..))]
+    pub retention_done_days: Option<i32>,
 }
 
 impl Default for Options {
@@ -73,13 +76,14 @@ impl Default for Options {
 
 impl Options {
     pub fn config(&self) -> WorkerConfig {
+        let retention = Retention { days: self.retention_days, done_days: self.retention_done_days };
         WorkerConfig {
             queues: self.queues(),
             slots: self.slots,
             lease: self.lease,
             drain: self.drain,
             cancel_grace: self.cancel_grace,
-            maintenance: MaintenanceConfig { reap_every: self.reap_every, retention_days: self.retention_days },
+            maintenance: MaintenanceConfig { reap_every: self.reap_every, retention },
             ..WorkerConfig::default()
         }
     }

@@ -8,8 +8,19 @@ use crate::job::JobId;
 
 /// How many days of partitions lie ready: a week of nobody running maintenance still settles into the right place.
 const PARTITIONS_AHEAD_DAYS: i32 = 7;
-/// How long finished jobs are kept when nobody says otherwise.
-pub const DEFAULT_RETENTION_DAYS: i32 = 30;
+/// How long finished jobs are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    pub days: i32,
+    /// Where jobs that are done may go sooner.
+    pub done_days: Option<i32>,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { days: 30, done_days: None }
+    }
+}
 /// How many expired claims one call reaps: a bounded transaction, repeated while it comes back full.
 const REAP_CLAIMS: i32 = 100;
 
@@ -46,9 +57,13 @@ impl Store {
     }
 
     /// Makes the coming days' partitions and drops those past their retention. Answers what it did, one line each.
-    pub async fn maintain_partitions(&self, retention_days: i32) -> anyhow::Result<Vec<String>> {
-        let sql = "-- maintain_partitions\nselect leasehold.maintain_partitions($1, $2)";
-        let params = [(&PARTITIONS_AHEAD_DAYS as _, Type::INT4), (&retention_days as _, Type::INT4)];
+    pub async fn maintain_partitions(&self, retention: Retention) -> anyhow::Result<Vec<String>> {
+        let sql = "-- maintain_partitions\nselect leasehold.maintain_partitions($1, $2, $3)";
+        let params = [
+            (&PARTITIONS_AHEAD_DAYS as _, Type::INT4),
+            (&retention.days as _, Type::INT4),
+            (&retention.done_days as _, Type::INT4),
+        ];
         let rows = self.rows("making and dropping partitions", sql, &params).await?;
         rows.iter().map(|row| get(row, 0)).collect()
     }

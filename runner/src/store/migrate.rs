@@ -74,7 +74,7 @@ impl Store {
         end.map_err(explain).context("ending the migration")?;
         drop(client);
         if !dry_run {
-            self.maintain_partitions(super::maintain::DEFAULT_RETENTION_DAYS).await?;
+            self.maintain_partitions(super::Retention::default()).await?;
         }
         Ok(done)
     }
