@@ -1,8 +1,9 @@
 //! The database. Only this module has SQL, and its statements are calls of the functions in `migrations/functions/`: a row
 //! changes state nowhere else.
 //!
-//! Statements carry their parameters' types and are never prepared by name, so all of this works through PgBouncer in
-//! transaction mode; only the listener needs a connection of its own.
+//! Statements carry their parameters' types, answer built-in types only (the driver looks others up with statements that it
+//! prepares by name) and are never prepared by name, so all of this works through PgBouncer in transaction mode; only the
+//! listener needs a connection of its own.
 
 mod bench;
 mod claim;
@@ -90,7 +91,7 @@ impl Store {
         let answered = {
             let mut query = pin!(client.query_typed(sql, params));
             if let Ok(answer) = tokio::time::timeout(limit, query.as_mut()).await {
-                return answer.map_err(|error| explain(error).context(doing));
+                return answer.map(of_built_in_types).map_err(|error| explain(error).context(doing));
             }
             // The statement may go on behind our back: a claim that gets its lock later would take jobs that nobody runs. So
             // it is cancelled, and its end waited for; it may even end well in that moment.
@@ -102,7 +103,7 @@ impl Store {
             tokio::time::timeout(CANCEL_TIMEOUT, ended).await
         };
         match answered {
-            Ok(Ok(rows)) => return Ok(rows),
+            Ok(Ok(rows)) => return Ok(of_built_in_types(rows)),
             Ok(Err(_cancelled)) => {}
             // Nobody may queue up behind it.
             Err(_) => drop(Object::take(client)),
@@ -124,6 +125,14 @@ impl Store {
             other => anyhow::Error::new(other).context(format!("connecting to {}", self.database)),
         })
     }
+}
+
+/// Whoever writes a statement that answers an enum notices in the first test, and not behind a pooler.
+fn of_built_in_types(rows: Vec<Row>) -> Vec<Row> {
+    let columns = rows.first().map(Row::columns).unwrap_or_default();
+    let own = columns.iter().find(|column| Type::from_oid(column.type_().oid()).is_none());
+    debug_assert!(own.is_none(), "a statement answers a type that is not built in: {own:?}");
+    rows
 }
 
 /// A column of an answer, by name or number.

@@ -146,7 +146,7 @@ pub async fn run(
     });
 
     let (notices, heard) = mpsc::unbounded_channel();
-    let listener = tokio::spawn(Listener::new(store.database().clone()).run(notices));
+    let listener = tokio::spawn(Listener::new(store.clone()).run(notices));
     let (beat_now, beat_asked) = mpsc::channel(1);
     let (stop_beating, beating) = watch::channel(true);
     let heartbeat = tokio::spawn(heartbeat::run(shared.clone(), beat_asked, beating.clone()));

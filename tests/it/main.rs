@@ -10,6 +10,7 @@ mod jobs;
 mod kills;
 mod leases;
 mod migrations;
+mod pgbouncer;
 mod roles;
 mod sandbox;
 mod sql_attacks;

@@ -197,14 +197,14 @@ impl Drop for Cluster {
     }
 }
 
-/// Who the server runs as: PostgreSQL refuses to run as root.
-struct ServerUser {
+/// Who the server runs as: PostgreSQL refuses to run as root, and so does PgBouncer.
+pub(crate) struct ServerUser {
     /// None: as ourselves.
     ids: Option<(u32, u32)>,
 }
 
 impl ServerUser {
-    fn find() -> Self {
+    pub(crate) fn find() -> Self {
         if !rustix::process::geteuid().is_root() {
             return Self { ids: None };
         }
@@ -219,7 +219,7 @@ impl ServerUser {
     }
 
     /// For this user alone. The temporary directory belongs to everybody, so an existing one is looked at twice.
-    fn make_dir(&self, dir: &Path) {
+    pub(crate) fn make_dir(&self, dir: &Path) {
         match DirBuilder::new().mode(0o700).create(dir) {
             Ok(()) => {
                 if let Some((uid, gid)) = self.ids {
@@ -237,7 +237,7 @@ impl ServerUser {
         }
     }
 
-    fn become_in(&self, command: &mut Command) {
+    pub(crate) fn become_in(&self, command: &mut Command) {
         if let Some((uid, gid)) = self.ids {
             command.uid(uid).gid(gid);
         }

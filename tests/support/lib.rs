@@ -4,6 +4,7 @@ pub mod binary;
 pub mod cluster;
 pub mod db;
 pub mod guests;
+pub mod pgbouncer;
 pub mod proxy;
 pub mod scenario;
 pub mod workers;

@@ -1,5 +1,9 @@
 //! The one connection that listens. A NOTIFY is a hint: any of them may be lost (a broken connection, a pooler, a restart),
 //! and nothing depends on one but how soon a job starts.
+//!
+//! Whether it hears is found out by speaking to it: a word of its own, sent through another connection, has to arrive. Nothing
+//! less tells a pooler that shares connections between transactions from a server: it takes a LISTEN without complaint, and
+//! answers a `select 1` on a socket behind which nobody listens any more.
 
 use std::time::Duration;
 
@@ -7,8 +11,9 @@ use anyhow::Context as _;
 use futures_util::future::poll_fn;
 use tokio::sync::mpsc;
 use tokio_postgres::AsyncMessage;
+use tokio_postgres::types::Type;
 
-use super::{Database, explain};
+use super::{Store, explain};
 use crate::job::JobId;
 
 /// What the database said.
@@ -22,68 +27,122 @@ pub enum Notice {
     Listening,
     /// The connection broke, or never came about; polling goes on.
     Deaf,
+    /// There is a connection and nothing arrives over it, nor will.
+    Unheard,
 }
 
 /// How long to wait before connecting again.
 const RECONNECT: Duration = Duration::from_secs(2);
-/// How often a silent connection is asked whether it still lives: a half-open socket gives no error by itself.
+/// How long to wait where a connection came about and nothing arrives over it: only somebody who changes the pooler's settings
+/// changes that.
+const RETRY_UNHEARD: Duration = Duration::from_secs(300);
+/// How often it is made sure that the connection still hears: a half-open socket gives no error by itself.
 const CHECK: Duration = Duration::from_secs(30);
-/// How long that question may take.
-const CHECK_LIMIT: Duration = Duration::from_secs(5);
+/// How long a word may be on its way, and how many are sent before the connection counts as deaf. One that is merely slow still
+/// wakes a worker sooner than polling would, but who waits longer than this for a word has a database in trouble.
+const ECHO_LIMIT: Duration = Duration::from_secs(1);
+const ECHOES: usize = 3;
 
 /// Listens until it is dropped or nobody receives.
 pub struct Listener {
-    database: Database,
+    /// For what is sent to itself, which must come by another connection.
+    store: Store,
+}
+
+/// Why a connection is given up.
+enum Deaf {
+    /// LISTEN was taken, and nothing arrives.
+    Unheard,
+    Broken(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Deaf {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Broken(error)
+    }
 }
 
 impl Listener {
-    pub fn new(database: Database) -> Self {
-        Self { database }
+    pub fn new(store: Store) -> Self {
+        Self { store }
     }
 
     /// Never returns while somebody receives; connects again whenever the connection breaks.
     pub async fn run(self, notices: mpsc::UnboundedSender<Notice>) {
+        let mut told = false;
         while !notices.is_closed() {
-            if let Err(error) = self.listen(&notices).await {
-                tracing::warn!("not listening, polling instead: {error:#}");
-                let _ = notices.send(Notice::Deaf);
-            }
+            let Err(deaf) = self.listen(&notices).await else { return };
+            let wait = match deaf {
+                Deaf::Broken(error) => {
+                    let _ = notices.send(Notice::Deaf);
+                    tracing::warn!("not listening, polling instead: {error:#}");
+                    told = false;
+                    RECONNECT
+                }
+                Deaf::Unheard => {
+                    let _ = notices.send(Notice::Unheard);
+                    if !told {
+                        tracing::warn!(
+                            "{} takes LISTEN and no NOTIFY arrives, as through a pooler that shares connections between \
+                             transactions; polling instead, so jobs start and cancels arrive a little later; to be told at \
+                             once, connect to the server itself or through a pool in session mode",
+                            self.store.database()
+                        );
+                    }
+                    told = true;
+                    RETRY_UNHEARD
+                }
+            };
             tokio::select! {
-                () = tokio::time::sleep(RECONNECT) => (),
+                () = tokio::time::sleep(wait) => (),
                 () = notices.closed() => (),
             }
         }
     }
 
-    async fn listen(&self, notices: &mpsc::UnboundedSender<Notice>) -> anyhow::Result<()> {
-        let connecting = self.database.config().connect(self.database.tls());
+    /// Ends well when nobody receives any more.
+    async fn listen(&self, notices: &mpsc::UnboundedSender<Notice>) -> Result<(), Deaf> {
+        let database = self.store.database();
+        let connecting = database.config().connect(database.tls());
         let (client, mut connection) = tokio::time::timeout(Duration::from_secs(10), connecting)
             .await
             .context("connecting took over 10 s")?
             .map_err(explain)
-            .with_context(|| format!("connecting to {}", self.database))?;
+            .with_context(|| format!("connecting to {database}"))?;
+        // A channel of its own, so that no listener is woken by the words of another.
+        let own_channel = format!("leasehold_echo_{:016x}", rand::random::<u64>());
+        let (echo, mut echoes) = mpsc::unbounded_channel();
         // The connection is driven here, beside the questions asked through it.
         let said = async {
             while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
                 if let AsyncMessage::Notification(said) = message.map_err(explain)? {
                     let notice = match said.channel() {
+                        "leasehold_wake" => Some(Notice::Wake),
                         "leasehold_cancel" => said.payload().parse().ok().map(|id| Notice::Cancel(JobId(id))),
-                        _wake => Some(Notice::Wake),
+                        _own => {
+                            let _ = echo.send(said.payload().to_owned());
+                            None
+                        }
                     };
                     notice.map(|notice| notices.send(notice));
                 }
             }
-            anyhow::bail!("the listening connection was closed")
+            Err(Deaf::Broken(anyhow::anyhow!("the listening connection was closed")))
         };
         let asked = async {
+            client.batch_execute(&format!("listen {own_channel}")).await.map_err(explain)?;
+            if !self.hears(&own_channel, &mut echoes).await? {
+                // So that the pooler's connection does not hear for us, if it is the same one again.
+                client.batch_execute("unlisten *").await.map_err(explain)?;
+                return Err(Deaf::Unheard);
+            }
             client.batch_execute("listen leasehold_wake; listen leasehold_cancel").await.map_err(explain)?;
             let _ = notices.send(Notice::Listening);
             loop {
                 tokio::time::sleep(CHECK).await;
-                tokio::time::timeout(CHECK_LIMIT, client.batch_execute("select 1"))
-                    .await
-                    .context("the listening connection is half open")?
-                    .map_err(explain)?;
+                if !self.hears(&own_channel, &mut echoes).await? {
+                    return Err(Deaf::Broken(anyhow::anyhow!("the listening connection hears no more")));
+                }
             }
         };
         tokio::select! {
@@ -91,5 +150,28 @@ impl Listener {
             end = asked => end,
             () = notices.closed() => Ok(()),
         }
+    }
+
+    /// Whether a word that is sent through another connection arrives. Nothing is asked of the listening one meanwhile: a pooler
+    /// could lend it just the connection on which the word arrives.
+    async fn hears(&self, channel: &str, echoes: &mut mpsc::UnboundedReceiver<String>) -> anyhow::Result<bool> {
+        for _ in 0..ECHOES {
+            let word = format!("{:016x}", rand::random::<u64>());
+            self.store.notify(channel, &word).await?;
+            let arrival = async { while echoes.recv().await.is_some_and(|said| said != word) {} };
+            if tokio::time::timeout(ECHO_LIMIT, arrival).await.is_ok() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Store {
+    /// A hint to whoever listens.
+    async fn notify(&self, channel: &str, word: &str) -> anyhow::Result<()> {
+        let sql = "-- notify\nselect pg_notify($1, $2)";
+        self.row("making sure that the listener hears", sql, &[(&channel, Type::TEXT), (&word, Type::TEXT)]).await?;
+        Ok(())
     }
 }

@@ -159,7 +159,8 @@ impl Store {
     /// A module's versions, newest first. Empty when there is no such module.
     pub async fn module_versions(&self, tenant: &str, name: &str) -> anyhow::Result<Vec<VersionRow>> {
         let sql = "-- module_versions
-            select v.*, v.kind::text as kind_name, v.created_at::text as created, octet_length(b.bytes)::bigint as size_bytes,
+            select v.version, v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes,
+                   v.on_failure, v.imports, v.created_at::text as created_at, octet_length(b.bytes)::bigint as size_bytes,
                    v.version is not distinct from m.active_version as active
               from leasehold.module_versions v
               join leasehold.modules m using (module_id) join leasehold.tenants t on t.tenant_id = m.tenant_id
@@ -171,13 +172,13 @@ impl Store {
                 Ok(VersionRow {
                     version: get(row, "version")?,
                     active: get(row, "active")?,
-                    kind: get(row, "kind_name")?,
+                    kind: get(row, "kind")?,
                     digest: hex::encode(get::<Vec<u8>>(row, "digest")?),
                     size_bytes: get(row, "size_bytes")?,
                     limits: limits(row)?,
                     on_failure: get(row, "on_failure")?,
                     imports: get(row, "imports")?,
-                    created_at: get(row, "created")?,
+                    created_at: get(row, "created_at")?,
                 })
             })
             .collect()
@@ -191,7 +192,8 @@ impl Store {
         version: i32,
     ) -> anyhow::Result<Option<(ModuleVersion, String)>> {
         let sql = "-- module_version
-            select v.*, v.kind::text as kind_name, coalesce(m.name, m.removed_name) as module_name, t.name as tenant_name
+            select v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes, v.on_failure,
+                   coalesce(m.name, m.removed_name) as module_name, t.name as tenant_name
               from leasehold.module_versions v
               join leasehold.modules m using (module_id) join leasehold.tenants t on t.tenant_id = m.tenant_id
              where m.tenant_id = $1 and v.module_id = $2 and v.version = $3";
@@ -209,7 +211,7 @@ impl Store {
             name: get(row, "module_name")?,
             version,
             digest: digest(&get::<Vec<u8>>(row, "digest")?)?,
-            kind: get::<String>(row, "kind_name")?.parse()?,
+            kind: get::<String>(row, "kind")?.parse()?,
             limits: limits(row)?,
             on_failure,
         };
