@@ -1,5 +1,10 @@
 -- What a job may be told besides when to run: keys, rates, an end, others to wait for. Nothing here rewrites a row or scans a
--- table, so that it takes no long lock however many jobs there are: new columns are null, new indexes are on new tables.
+-- table, so that it takes no long lock however many jobs there are: new columns are null or constant, new indexes are on new or
+-- small tables. Tables are altered in the order in which enqueue, claim and the settling functions take them, or those and this
+-- would wait for each other.
+
+-- How a module's jobs are tried again where a job does not say so itself: base_ms, factor, cap_ms, jitter, max_attempts.
+alter table leasehold.module_versions add column retry jsonb not null default '{}';
 
 -- options is null for a plain job, and nearly all that is special about a job is behind that one test. Its keys:
 --   concurrency_key, concurrency_limit   at most so many jobs of the key run at once
@@ -22,9 +27,6 @@ alter table leasehold.live_jobs
 alter table leasehold.history
     add column expires_at  timestamptz,
     add column options     jsonb;
-
--- How a module's jobs are tried again where a job does not say so itself: base_ms, factor, cap_ms, jitter, max_attempts.
-alter table leasehold.module_versions add column retry jsonb not null default '{}';
 
 -- Where jobs may have to wait. Whoever holds a gate's row lock, and nobody else, changes its numbers and its lines.
 create table leasehold.gates (
@@ -112,14 +114,3 @@ create table leasehold.expiries (
     job_id      bigint not null,
     primary key (expires_at, job_id)
 );
-
--- Their parameters or answers have grown; functions/ has the current ones, which the previous binary's calls fit too.
-drop function if exists leasehold.claim(bigint, text[], int, bigint, int, text[], int[], timestamptz[], bigint[]);
-drop function if exists leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int);
-drop function if exists leasehold.enqueue(text, text, text, text, int, timestamptz, int, interval, interval, int);
-drop function if exists leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int);
-drop function if exists leasehold.enqueue_bytes(text, bytea, text, text, int, timestamptz, int, interval, interval, int);
-drop function if exists leasehold.enqueue_many(text, jsonb[], text, text, int, timestamptz, int, interval, interval, int);
-drop function if exists leasehold.maintain_partitions(int, int);
-drop function if exists leasehold.check_enqueue(text, text, text, int, int, interval, interval, int);
-drop function if exists leasehold.push_module(text, text, text, bytea, bigint, bigint, int, bigint, int, jsonb, text[], boolean);

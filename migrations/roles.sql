@@ -38,6 +38,6 @@ begin
         leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
                           timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
         leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.new_group, leasehold.cancel,
-        leasehold.redrive, leasehold.redrive_many, leasehold.insert_new_job, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json
+        leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json
         to leasehold_producer;
 end $$;

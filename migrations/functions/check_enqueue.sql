@@ -1,5 +1,6 @@
 -- Checks what enqueue and enqueue_many were asked for and looks up the ids. Changes nothing but lanes: a first job of a
 -- (queue, priority) pair makes its lane known to the claimers.
+drop function if exists leasehold.check_enqueue(text, text, text, int, int, interval, interval, int);
 create or replace function leasehold.check_enqueue(
     p_module text, p_tenant text, p_queue text, p_priority int, p_max_attempts int, p_timeout interval, p_backoff interval,
     p_version int, out tenant_id int, out module_id int, out max_attempts int, out timeout_ms int, out backoff_ms int

@@ -18,6 +18,7 @@
 --   next_due_ms   milliseconds until the next job of these queues is due, when that is within a minute; 0: look again now
 -- A claim waits for the disk, where the session does: one that a crash of the server took back would leave its worker with a
 -- lease number that is then given out again, and two workers with one fencing token.
+drop function if exists leasehold.claim(bigint, text[], int, bigint, int, text[], int[], timestamptz[], bigint[]);
 create or replace function leasehold.claim(
     p_worker_id bigint, p_queues text[], p_limit int, p_bytes bigint, p_lease_ms int,
     p_lane_queues text[], p_lane_priorities int[], p_lane_run_ats timestamptz[], p_lane_ids bigint[], p_queue_first boolean default false
@@ -35,12 +36,14 @@ set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
     c_gated_jobs constant int := 1000;  -- how many jobs with gates one claim looks at in a lane: what bounds its time
+    c_lines constant int := 64;         -- how many opened lines one claim looks at
     c_busy_ms constant int := 5;        -- when to look again at a gate that somebody else was at: claims and settlements are short
     v_now timestamptz;
     v_snapshot pg_snapshot;
     v_queues text[];
     v_scoped boolean;
     v_made_gates boolean := false;
+    v_open bigint;
     v_ids bigint[] := '{}';
     v_free_bytes bigint := p_bytes;
     v_gates bigint[];
@@ -82,12 +85,15 @@ begin
              or exists (select from leasehold.gates g where g.kind <> 'key' and g.name = '' and (g.kind in ('cap', 'rate') or g.paused_at is not null));
     lane_queues := '{}'; lane_priorities := '{}'; lane_run_ats := '{}'; lane_ids := '{}';
 
-    -- The gates that have opened and that nobody else is at.
+    -- The gates that have opened. Those that somebody else is at are looked at again soon.
+    select count(*) into v_open from (
+        select from leasehold.gate_lines l where l.queue = any(v_queues) and l.opens_at <= v_now order by l.opens_at limit c_lines) l;
     for v_gate in
         select l.queue as line_queue, g.* from leasehold.gate_lines l join leasehold.gates g on g.gate_id = l.gate_id
          where l.queue = any(v_queues) and l.opens_at <= v_now
-         order by l.opens_at limit 64 for no key update of g skip locked
+         order by l.opens_at limit case when v_open > 0 then c_lines else 0 end for no key update of g skip locked
     loop
+        v_open := v_open - 1;
         if exists (select from leasehold.waiting_jobs w where w.gate_id = v_gate.gate_id and w.queue = v_gate.line_queue) then
             v_gates := v_gates || v_gate.gate_id;
             v_gate_queues := v_gate_queues || v_gate.line_queue;
@@ -95,6 +101,9 @@ begin
             delete from leasehold.gate_lines l where l.gate_id = v_gate.gate_id and l.queue = v_gate.line_queue;
         end if;
     end loop;
+    if v_open > 0 then
+        next_due_ms := c_busy_ms;
+    end if;
 
     for v_lane in
         select l.queue, l.priority, coalesce(b.run_at, '-infinity') as run_at, coalesce(b.id, 0) as id
@@ -106,19 +115,24 @@ begin
         exit when cardinality(v_ids) >= p_limit or v_free_bytes <= 0;
         -- Jobs that have waited at a gate were at the head of this lane before.
         for v_gate in select g.gate_id from unnest(v_gates, v_gate_queues) g(gate_id, queue) where g.queue = v_lane.queue loop
-            for v_job in
-                select j.id, j.tenant_id, j.module_id, j.options, j.expires_at, j.due_at as run_at, j.waits_at, octet_length(j.payload) as bytes
-                  from leasehold.waiting_jobs w join leasehold.live_jobs j on j.id = w.job_id
+            exit when v_made_gates;
+            v_room := p_limit - cardinality(v_ids);
+            v_picked_ids := array(
+                select j.id from leasehold.waiting_jobs w join leasehold.live_jobs j on j.id = w.job_id
                  where w.gate_id = v_gate.gate_id and w.queue = v_lane.queue and w.priority = v_lane.priority and j.waits_at = w.gate_id
-                 order by w.due_at, w.job_id limit p_limit - cardinality(v_ids)
-                   for no key update of j skip locked
+                 order by w.due_at, w.job_id limit v_room for no key update of j skip locked);
+            continue when cardinality(v_picked_ids) = 0;
+            v_made_gates := leasehold.make_gates(v_picked_ids);
+            for v_job in
+                select j.id, j.tenant_id, j.module_id, j.options, j.expires_at, j.due_at, j.waits_at, octet_length(j.payload) as bytes
+                  from unnest(v_picked_ids) with ordinality u(id, n) join leasehold.live_jobs j on j.id = u.id order by u.n
             loop
                 exit when v_free_bytes < v_job.bytes and cardinality(v_ids) > 0;
                 if v_job.expires_at <= v_now then
                     v_expired := v_expired || v_job.id;
                     continue;
                 end if;
-                v_pass := leasehold.pass_gates(v_job.id, v_job.tenant_id, v_job.module_id, v_job.options, v_lane.queue, v_lane.priority, v_job.run_at, v_job.waits_at, v_now);
+                v_pass := leasehold.pass_gates(v_job.id, v_job.tenant_id, v_job.module_id, v_job.options, v_lane.queue, v_lane.priority, v_job.due_at, v_job.waits_at, v_now);
                 if v_pass.verdict = 'through' then
                     v_ids := v_ids || v_job.id;
                     v_free_bytes := v_free_bytes - v_job.bytes;

@@ -5,6 +5,12 @@
 -- Refusals have an SQLSTATE of their own: LH001 no such tenant, LH002 no such module or version, LH003 a bad argument, LH004 no
 -- such job to wait for.
 
+-- Former ones with fewer parameters would make a call ambiguous.
+drop function if exists leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int);
+drop function if exists leasehold.enqueue(text, text, text, text, int, timestamptz, int, interval, interval, int);
+drop function if exists leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int);
+drop function if exists leasehold.enqueue_bytes(text, bytea, text, text, int, timestamptz, int, interval, interval, int);
+
 -- The one place that inserts a job by itself. Ids of module and tenant are looked up here, so a caller can't forge them.
 create or replace function leasehold.enqueue_bytes(
     p_module text, p_payload bytea, p_tenant text, p_queue text, p_priority int, p_run_at timestamptz, p_max_attempts int,

@@ -1,6 +1,7 @@
 -- - -> queued, for many jobs of one module in one statement: answers their ids in the order of the payloads. Same options
 -- and refusals as enqueue; the jobs are due in the order of the payloads. unique_keys has one for each payload: a job whose key
 -- is another's answers that one's id, and the others come in.
+drop function if exists leasehold.enqueue_many(text, jsonb[], text, text, int, timestamptz, int, interval, interval, int);
 create or replace function leasehold.enqueue_many(
     module text, payloads jsonb[], tenant text default 'default', queue text default 'default',
     priority int default 0, run_at timestamptz default null, max_attempts int default null, timeout interval default null,

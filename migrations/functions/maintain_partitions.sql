@@ -2,6 +2,7 @@
 -- than p_retention_days ago. Jobs that are done may go sooner, after p_done_days: the other rows of such a day move to the default
 -- partition, which are few, and the day is dropped. Idempotent; one caller at a time, the others answer at once with nothing. Rows of a day without
 -- a partition land in the default one, which keeps settling safe when nobody calls this for long. Answers what it did.
+drop function if exists leasehold.maintain_partitions(int, int);
 create or replace function leasehold.maintain_partitions(p_ahead int, p_retention_days int, p_done_days int default null) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare

@@ -6,7 +6,7 @@ declare
 begin
     for v_queue in
         with opened as (
-            update leasehold.gate_lines l set opens_at = '-infinity' where l.gate_id = any(p_gate_ids) and l.opens_at > '-infinity' returning l.queue
+            update leasehold.gate_lines l set opens_at = clock_timestamp() where l.gate_id = any(p_gate_ids) and l.opens_at > clock_timestamp() returning l.queue
         )
         select distinct o.queue from opened o
     loop

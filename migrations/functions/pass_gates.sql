@@ -24,6 +24,14 @@ begin
          or (g.kind = 'pause' and g.module_id in (0, p_module_id) and g.name = '' and g.paused_at is not null)
          or (g.kind = 'off' and g.module_id = p_module_id and g.name = ''
              and exists (select from leasehold.modules m where m.module_id = p_module_id and m.active_version is null)));
+    -- A gate of its own that is not there yet (make_gates makes it) is never passed.
+    if (p_options ? 'concurrency_key' and not exists (
+            select from leasehold.gates g where (g.tenant_id, g.kind, g.module_id, g.name) = (p_tenant_id, 'key', 0, p_options ->> 'concurrency_key')))
+       or (exists (select from leasehold.modules m where m.module_id = p_module_id and m.active_version is null) and not exists (
+            select from leasehold.gates g where (g.tenant_id, g.kind, g.module_id, g.name) = (p_tenant_id, 'off', p_module_id, ''))) then
+        verdict := 'busy';
+        return;
+    end if;
     verdict := 'through';
     for v_gate in select g.* from leasehold.gates g where g.gate_id = any(v_gates) for no key update skip locked loop
         v_passed := v_passed + 1;

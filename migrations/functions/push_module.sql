@@ -1,6 +1,7 @@
 -- Uploads a version of a module, makes the module when it is new, and makes the version the active one unless told not to.
 -- The same bytes with the same settings as the newest version answer that version again. Answers the version's number.
 -- LH001: no such tenant. LH003: a bad name.
+drop function if exists leasehold.push_module(text, text, text, bytea, bigint, bigint, int, bigint, int, jsonb, text[], boolean);
 create or replace function leasehold.push_module(
     p_tenant text, p_name text, p_kind text, p_bytes bytea, p_fuel bigint, p_memory_bytes bigint, p_timeout_ms int,
     p_result_bytes bigint, p_log_bytes int, p_on_failure jsonb, p_imports text[], p_activate boolean, p_retry jsonb default '{}',

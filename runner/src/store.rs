@@ -29,6 +29,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
+pub(crate) use bench::BareEnd;
 pub use claim::{Bounds, Claimed, ClaimedJob};
 pub use connect::Database;
 pub use job::{Conflict, JobDetails, JobFilter, JobRow, NewJob, QueueStat, Reason, Redrive};

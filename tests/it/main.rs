@@ -1,4 +1,5 @@
 mod backlog;
+mod bench;
 mod cancel;
 mod claim;
 mod cli;

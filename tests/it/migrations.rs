@@ -38,7 +38,7 @@ async fn a_second_migration_finds_nothing_to_do() {
 async fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     let db = TestDb::empty().await;
     let would = db.store().migrate(true).await.expect("it runs dry");
-    assert_eq!(would.len(), 2);
+    assert_eq!(would.len(), 3);
     assert!(!db.value::<bool>("select exists (select from pg_namespace where nspname = 'leasehold')").await);
     assert_eq!(db.store().migrate(false).await.expect("it migrates"), would);
     // On a schema that is there already, too.

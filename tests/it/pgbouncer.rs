@@ -8,6 +8,7 @@ use leasehold::worker::{Stage, WorkerConfig};
 use leasehold_tests::binary::{Files, run};
 use leasehold_tests::guests::{core, nap, nap_of};
 use leasehold_tests::pgbouncer::PgBouncer;
+use leasehold_tests::scenario::eventually;
 use leasehold_tests::workers::{TestWorker, WorkerProcess, quick};
 use leasehold_tests::{TestDb, Upload, db};
 
@@ -39,8 +40,9 @@ async fn from_an_empty_database_to_results_through_a_transaction_pooler() {
     assert_eq!(enqueued.await, 1000);
     let id = asks(&url, "select leasehold.enqueue('echo', '{\"n\": 1}')").await;
     db.wait_until("all are done", "(select count(*) = 1001 from leasehold.history where state = 'done')").await;
-    db.wait_until("it has found out", "not exists (select from leasehold.sleepers)").await;
-    // None tells it, and it comes all the same.
+    eventually("it has found out", || worker.log().contains(DEAF)).await;
+    db.wait_until("it wants no NOTIFY", "not exists (select from leasehold.sleepers)").await;
+    // Nobody tells it, and it comes all the same.
     for _ in 0..5 {
         let id: i64 = run(&url, &["enqueue", "echo"]).await.ok().stdout.trim().parse().expect("a number");
         db.wait_for(JobId(id), "done").await;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use leasehold_tests::TestDb;
+use tokio_postgres::error::SqlState;
 
 const JOBS: i64 = 200_000;
 
@@ -85,16 +86,21 @@ impl Previous {
         let count = ids.len();
         let (numbers, results) = (vec![1_i64; count], vec![Some(b"1".to_vec()); count]);
         let logs = vec![None::<String>; count];
-        let settled = self
-            .client
-            .query(
-                COMPLETE,
-                &[&1_i64, &ids, &lease_nos, &results, &numbers, &numbers, &numbers, &numbers, &logs, &numbers],
-            )
-            .await
-            .expect("completing");
-        assert_eq!(settled.len(), count);
-        count
+        loop {
+            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 10] =
+                [&1_i64, &ids, &lease_nos, &results, &numbers, &numbers, &numbers, &numbers, &logs, &numbers];
+            match self.client.query(COMPLETE, &params).await {
+                Ok(settled) => {
+                    assert_eq!(settled.len(), count);
+                    return count;
+                }
+                // As the previous binary does: it never waits long for a lock, and tries again.
+                Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) => panic!("completing: {error:?}"),
+            }
+        }
     }
 }
 

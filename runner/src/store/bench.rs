@@ -1,6 +1,13 @@
-//! What the bench asks the database besides.
+//! What the benches ask the database besides.
+
+mod article;
+mod bare;
+mod past;
+mod scratch;
 
 use tokio_postgres::types::Type;
+
+pub(crate) use bare::BareEnd;
 
 use super::{Store, get};
 
@@ -9,6 +16,12 @@ impl Store {
     pub(crate) async fn newest_job(&self) -> anyhow::Result<i64> {
         let sql = "select greatest((select coalesce(max(id), 0) from leasehold.live_jobs), (select coalesce(max(id), 0) from leasehold.history))";
         get(&self.row("finding the newest job", sql, &[]).await?, 0)
+    }
+
+    /// How many jobs of a queue are due or running.
+    pub(crate) async fn bench_waiting(&self, queue: &str) -> anyhow::Result<i64> {
+        let sql = "select count(*) from leasehold.live_jobs where queue = $1 and run_at <= clock_timestamp()";
+        get(&self.row("counting the jobs that wait", sql, &[(&queue, Type::TEXT)]).await?, 0)
     }
 
     /// Of the jobs with these ids: how many have no end in history, and how many have more than one or took more than one lease.
@@ -28,10 +41,19 @@ impl Store {
         rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
     }
 
+    /// How many transactions have ended in a database of this server; a statement by itself is one.
+    pub(crate) async fn transactions_of(&self, database: &str) -> anyhow::Result<i64> {
+        let sql = "select xact_commit + xact_rollback from pg_stat_database where datname = $1";
+        get(&self.row("counting transactions", sql, &[(&database, Type::TEXT)]).await?, 0)
+    }
+
     /// Settles the tables after a bulk load, as autovacuum would within a minute.
     pub(crate) async fn tidy(&self) -> anyhow::Result<()> {
-        let client = self.client().await?;
-        client.batch_execute("vacuum analyze leasehold.live_jobs").await.map_err(super::explain)?;
-        Ok(())
+        self.batch("vacuum analyze leasehold.live_jobs").await
+    }
+
+    /// Statements without parameters, for as long as they take.
+    async fn batch(&self, sql: &str) -> anyhow::Result<()> {
+        self.client().await?.batch_execute(sql).await.map_err(super::explain)
     }
 }

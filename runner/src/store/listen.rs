@@ -25,8 +25,10 @@ pub enum Notice {
     Cancel(JobId),
     /// The listener is connected (again): whatever was said in between was lost.
     Listening,
-    /// The connection broke, never came about, or brings nothing; polling goes on.
+    /// The connection broke, or never came about; polling goes on.
     Deaf,
+    /// There is a connection and nothing arrives over it, nor will.
+    Unheard,
 }
 
 /// How long to wait before connecting again.
@@ -70,14 +72,15 @@ impl Listener {
         let mut told = false;
         while !notices.is_closed() {
             let Err(deaf) = self.listen(&notices).await else { return };
-            let _ = notices.send(Notice::Deaf);
             let wait = match deaf {
                 Deaf::Broken(error) => {
+                    let _ = notices.send(Notice::Deaf);
                     tracing::warn!("not listening, polling instead: {error:#}");
                     told = false;
                     RECONNECT
                 }
                 Deaf::Unheard => {
+                    let _ = notices.send(Notice::Unheard);
                     if !told {
                         tracing::warn!(
                             "{} takes LISTEN and no NOTIFY arrives, as through a pooler that shares connections between \

@@ -1,7 +1,8 @@
-//! Brings the schema up to what this binary knows: under a lock, in one transaction, with checksums. An older binary never
+//! Brings the schema up to what this binary knows: under a lock, with checksums. An older binary never
 //! touches a newer schema, and a released migration that was edited is refused.
 
 use anyhow::Context as _;
+use deadpool_postgres::{Client, Transaction};
 use sha2::Digest as _;
 
 use super::{Store, explain, get};
@@ -31,26 +32,13 @@ const TAKE_TURNS: &str = "set local lock_timeout = '60s'; select pg_advisory_xac
 
 impl Store {
     /// Applies what is missing and answers it; with `dry_run` nothing is changed.
+    ///
+    /// The tables come in one transaction, what works on them in the next: to replace a view while tables that it shows are
+    /// locked would deadlock with whoever reads it. In between, the old functions work on the new tables.
     pub async fn migrate(&self, dry_run: bool) -> anyhow::Result<Vec<Migration>> {
         let mut client = self.client().await?;
-        let run = async {
-            let tx = client.transaction().await?;
-            // Two migrators take turns; the second then finds nothing to do. Whoever may connect can take this lock too.
-            tx.batch_execute(TAKE_TURNS).await?;
-            tx.batch_execute("set local lock_timeout = '5s'; set local check_function_bodies = off; set local client_min_messages = warning").await?;
-            tx.batch_execute(LEDGER).await?;
-            Ok::<_, tokio_postgres::Error>(tx)
-        };
-        let tx = run.await.map_err(explain).context("starting the migration")?;
-        let applied = tx
-            .query_typed("select version, name, checksum from leasehold.schema_version order by version", &[])
-            .await
-            .map_err(explain)?;
-        let applied = applied.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?)));
-        let applied = applied.collect::<anyhow::Result<Vec<(i32, String, String)>>>()?;
-        check_known(&applied)?;
-
         let mut done = Vec::new();
+        let (tx, applied) = begin(&mut client).await?;
         for (index, (name, text)) in embedded::NUMBERED.iter().enumerate() {
             let version = i32::try_from(index).expect("a handful of files") + 1;
             if applied.iter().any(|(known, ..)| *known == version) {
@@ -60,6 +48,12 @@ impl Store {
             record(&tx, version, name, &checksum(&[text])).await?;
             done.push(Migration { name: (*name).to_owned() });
         }
+        let (tx, applied) = if dry_run || done.is_empty() {
+            (tx, applied)
+        } else {
+            tx.commit().await.map_err(explain).context("ending the migration of the tables")?;
+            begin(&mut client).await?
+        };
         let current = code_checksum();
         if !applied.iter().any(|(version, _, checksum)| *version == 0 && *checksum == current) {
             for (name, text) in embedded::FUNCTIONS.iter().chain(embedded::VIEWS) {
@@ -100,6 +94,29 @@ impl Store {
     }
 }
 
+type Applied = Vec<(i32, String, String)>;
+
+/// A transaction in which nobody else migrates, and what was applied before.
+async fn begin(client: &mut Client) -> anyhow::Result<(Transaction<'_>, Applied)> {
+    let run = async {
+        let tx = client.transaction().await?;
+        // Two migrators take turns; the second then finds nothing to do. Whoever may connect can take this lock too.
+        tx.batch_execute(TAKE_TURNS).await?;
+        tx.batch_execute(
+            "set local lock_timeout = '5s'; set local check_function_bodies = off; set local client_min_messages = warning",
+        )
+        .await?;
+        tx.batch_execute(LEDGER).await?;
+        let applied = "select version, name, checksum from leasehold.schema_version order by version";
+        let applied = tx.query_typed(applied, &[]).await?;
+        let applied = applied.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?, r.try_get(2)?)));
+        Ok::<_, tokio_postgres::Error>((applied.collect::<Result<Applied, tokio_postgres::Error>>()?, tx))
+    };
+    let (applied, tx) = run.await.map_err(explain).context("starting the migration")?;
+    check_known(&applied)?;
+    Ok((tx, applied))
+}
+
 fn check_known(applied: &[(i32, String, String)]) -> anyhow::Result<()> {
     for (version, name, checksum_then) in applied.iter().filter(|(version, ..)| *version > 0) {
         let index = usize::try_from(version - 1).expect("positive");
@@ -121,7 +138,7 @@ fn check_known(applied: &[(i32, String, String)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn record(tx: &tokio_postgres::Transaction<'_>, version: i32, name: &str, checksum: &str) -> anyhow::Result<()> {
+async fn record(tx: &Transaction<'_>, version: i32, name: &str, checksum: &str) -> anyhow::Result<()> {
     use tokio_postgres::types::Type;
     let sql = "insert into leasehold.schema_version (version, name, checksum) values ($1, $2, $3)
                on conflict (version) do update set checksum = excluded.checksum, applied_at = now()";

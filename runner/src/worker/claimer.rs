@@ -76,6 +76,8 @@ pub struct Claimer {
     notified_until: Option<Instant>,
     busy_claims: u32,
     hearing: bool,
+    /// A NOTIFY does not arrive, however long one waits for it.
+    unheard: bool,
     rate: Rate,
 }
 
@@ -97,6 +99,7 @@ impl Claimer {
             notified_until: None,
             busy_claims: 0,
             hearing: false,
+            unheard: false,
             rate: Rate::new(),
         }
     }
@@ -135,11 +138,13 @@ impl Claimer {
                 continue;
             }
             self.busy_claims = 0;
-            let newly = self.hearing && self.notified_until.is_none();
-            if !self.hearing && self.notified_until.is_some() {
+            let newly = self.notified_until.is_none() && !self.unheard;
+            if self.unheard {
                 // Nobody need pay for a NOTIFY that does not arrive.
-                self.ask_for_notices(Duration::ZERO).await;
-            } else if self.hearing && self.notified_until.is_none_or(|until| until < Instant::now() + SLEEP_TTL / 2) {
+                if self.notified_until.is_some() {
+                    self.ask_for_notices(Duration::ZERO).await;
+                }
+            } else if self.notified_until.is_none_or(|until| until < Instant::now() + SLEEP_TTL / 2) {
                 self.ask_for_notices(SLEEP_TTL).await;
             }
             // After asking for the first time it looks once more: a job may have been committed since the claim, by somebody
@@ -242,7 +247,11 @@ impl Claimer {
                 false
             }
             Notice::Listening => {
-                self.hearing = true;
+                (self.hearing, self.unheard) = (true, false);
+                true
+            }
+            Notice::Unheard => {
+                self.unheard = true;
                 true
             }
             // The sleep that it is in may be one for a worker that is told.

@@ -1,0 +1,164 @@
+//! What several benches measure: enqueuing in bulk and singly, and how soon an idle worker starts a job.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::Args;
+use crate::cli::module::{Inspected, inspect};
+use crate::job::Limits;
+use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::store::{NewJob, NewVersion, Store};
+
+/// How many jobs one enqueue_many puts in.
+pub const BULK: usize = 1_000;
+/// How many clients enqueue singly at once.
+pub const SINGLE_CLIENTS: usize = 8;
+/// The queue that a bench keeps to itself, and the module it runs.
+pub const QUEUE: &str = "bench";
+pub const MODULE: &str = "bench";
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Percentiles {
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+}
+
+pub fn tenants(args: &Args) -> Vec<String> {
+    (1..=args.tenants).map(|n| format!("bench-{n}")).collect()
+}
+
+pub fn payload(args: &Args) -> Value {
+    json!("x".repeat(args.payload_bytes))
+}
+
+/// Uploads a module for each tenant, which is made if need be.
+pub async fn upload(store: &Store, file: &Path, tenants: &[String]) -> anyhow::Result<()> {
+    let (limits, sandbox) = (Limits::default(), Sandbox::new(&SandboxConfig::default())?);
+    let inspected = inspect(file, &limits, &sandbox).await;
+    let Inspected { bytes, kind, verdict } = inspected.context("scripts/build-jobs makes the benches' modules")?;
+    for tenant in tenants {
+        store.create_tenant(tenant).await?;
+        let imports = &verdict.imports;
+        let new = NewVersion {
+            tenant,
+            name: MODULE,
+            kind,
+            bytes: &bytes,
+            limits,
+            on_failure: &[],
+            imports,
+            activate: true,
+            retry: Default::default(),
+        };
+        store.push_module(&new).await?;
+    }
+    Ok(())
+}
+
+/// Jobs a second, 1,000 a statement, one client.
+pub async fn enqueue_bulk(store: &Store, jobs: usize, tenants: &[String], payload: &Value) -> anyhow::Result<f64> {
+    let bar = bar(jobs as u64, "enqueuing");
+    let started = Instant::now();
+    let mut left = jobs;
+    // A tenant a statement in turn, so that they lie mixed in the queue.
+    let batch = BULK.min(jobs.div_ceil(tenants.len()));
+    for tenant in tenants.iter().cycle() {
+        let count = batch.min(left);
+        store.enqueue_many(tenant, MODULE, QUEUE, &vec![payload.clone(); count]).await?;
+        left -= count;
+        bar.inc(count as u64);
+        if left == 0 {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(jobs as f64 / started.elapsed().as_secs_f64())
+}
+
+/// How often something can be done a second by several clients at once.
+pub async fn per_second<F>(
+    clients: usize,
+    time: Duration,
+    once: impl Fn() -> F + Clone + Send + 'static,
+) -> anyhow::Result<f64>
+where
+    F: Future<Output = anyhow::Result<()>> + Send,
+{
+    let started = Instant::now();
+    let mut running = JoinSet::new();
+    for _ in 0..clients {
+        let once = once.clone();
+        running.spawn(async move {
+            let mut count = 0_u64;
+            while started.elapsed() < time {
+                once().await?;
+                count += 1;
+            }
+            anyhow::Ok(count)
+        });
+    }
+    let mut total = 0;
+    while let Some(count) = running.join_next().await {
+        total += count??;
+    }
+    Ok(total as f64 / started.elapsed().as_secs_f64())
+}
+
+/// Jobs a second, one a transaction, eight clients.
+pub async fn enqueue_single(store: &Store, time: Duration, tenant: &str, payload: &Value) -> anyhow::Result<f64> {
+    let (store, tenant, payload) = (store.clone(), tenant.to_owned(), payload.to_string());
+    per_second(SINGLE_CLIENTS, time, move || {
+        let (store, tenant, payload) = (store.clone(), tenant.clone(), payload.clone());
+        async move { store.enqueue(&new_job(&tenant, payload.as_bytes())).await.map(drop) }
+    })
+    .await
+}
+
+fn new_job<'a>(tenant: &'a str, payload: &'a [u8]) -> NewJob<'a> {
+    NewJob { tenant, module: MODULE, payload, queue: QUEUE, ..NewJob::default() }
+}
+
+/// From the enqueue to the claim and to the settlement: 20 jobs a second, each into an idle queue; by the database's clock.
+pub async fn latency(
+    store: &Store,
+    tenant: &str,
+    payload: &Value,
+    count: usize,
+) -> anyhow::Result<(Percentiles, Percentiles)> {
+    let bar = bar(count as u64, "measuring latency");
+    let payload = payload.to_string();
+    let first = store.newest_job().await?;
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    for _ in 0..count {
+        pace.tick().await;
+        store.enqueue(&new_job(tenant, payload.as_bytes())).await?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut times = store.bench_latencies(first).await?;
+    while times.len() < count {
+        anyhow::ensure!(Instant::now() < deadline, "{} of {count} jobs were done within 10 s", times.len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        times = store.bench_latencies(first).await?;
+    }
+    let of = |pick: fn(&(f64, f64)) -> f64| percentiles(times.iter().map(pick).collect());
+    Ok((of(|t| t.0), of(|t| t.1)))
+}
+
+fn percentiles(mut sorted: Vec<f64>) -> Percentiles {
+    sorted.sort_by(f64::total_cmp);
+    let at = |share: f64| sorted.get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1)));
+    Percentiles { p50_ms: at(0.5).copied().unwrap_or(f64::NAN), p99_ms: at(0.99).copied().unwrap_or(f64::NAN) }
+}
+
+pub fn bar(length: u64, what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:18} {bar:40} {pos}/{len} {per_sec}").expect("a valid template");
+    ProgressBar::new(length).with_style(style).with_message(what)
+}
