@@ -48,6 +48,9 @@ pub struct Options {
     /// How long a job that was asked to cancel may go on
     #[arg(long, value_parser = parse::duration, default_value = "5s")]
     pub cancel_grace: Duration,
+    /// The same database, by a way that LISTEN survives, when --database-url leads through a pooler in transaction mode
+    #[arg(long, value_name = "URL", value_parser = Database::parse, hide_default_value = true)]
+    pub listen_url: Option<Database>,
     /// The most memory that any module's limit may give a run
     #[arg(long, value_parser = parse::bytes, default_value = "1GiB")]
     pub max_memory: u64,
@@ -78,6 +81,7 @@ impl Options {
             lease: self.lease,
             drain: self.drain,
             cancel_grace: self.cancel_grace,
+            listen: self.listen_url.clone(),
             maintenance: MaintenanceConfig { reap_every: self.reap_every, retention_days: self.retention_days },
             ..WorkerConfig::default()
         }
