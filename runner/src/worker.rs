@@ -29,7 +29,7 @@ use tracing::{info, warn};
 use crate::maintenance::{self, MaintenanceConfig};
 use crate::outcome::Stop;
 use crate::sandbox::Sandbox;
-use crate::store::{Listener, Store, WorkerId};
+use crate::store::{Database, Listener, Store, WorkerId};
 use held::Held;
 use modules::Modules;
 pub use queues::Queues;
@@ -49,6 +49,8 @@ pub struct WorkerConfig {
     pub cancel_grace: Duration,
     /// The longest wait between two looks into the queue when nobody notifies.
     pub poll: Duration,
+    /// Another way to the same database for LISTEN, which a pooler in transaction mode eats.
+    pub listen: Option<Database>,
     pub maintenance: MaintenanceConfig,
 }
 
@@ -61,6 +63,7 @@ impl Default for WorkerConfig {
             drain: Duration::from_secs(30),
             cancel_grace: Duration::from_secs(5),
             poll: Duration::from_secs(2),
+            listen: None,
             maintenance: MaintenanceConfig::default(),
         }
     }
@@ -148,7 +151,8 @@ pub async fn run(
     });
 
     let (notices, heard) = mpsc::unbounded_channel();
-    let listener = tokio::spawn(Listener::new(store.clone()).run(notices));
+    let to_listen = shared.config.listen.clone().unwrap_or_else(|| store.database().clone());
+    let listener = tokio::spawn(Listener::new(to_listen, store.clone()).run(notices));
     let (beat_now, beat_asked) = mpsc::channel(1);
     let (stop_beating, beating) = watch::channel(true);
     let heartbeat = tokio::spawn(heartbeat::run(shared.clone(), beat_asked, beating.clone()));

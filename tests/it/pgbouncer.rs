@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use leasehold::job::JobId;
+use leasehold::store::Database;
 use leasehold::worker::{Stage, WorkerConfig};
 use leasehold_tests::binary::{Files, run};
 use leasehold_tests::guests::{core, nap, nap_of};
@@ -103,6 +104,23 @@ async fn jobs_of_a_killed_worker_are_reaped_through_a_transaction_pooler() {
     let job = db.wait_for(id, "done").await;
     assert_eq!((job.attempt, job.lease_no, job.crash_count), (2, 2, 1), "{}", second.log());
     assert!(second.log().contains("reaped"), "{}", second.log());
+}
+
+#[tokio::test]
+async fn a_listener_that_goes_past_the_pooler_hears() {
+    let db = TestDb::new().await;
+    let Some(pooler) = PgBouncer::start(&db, "transaction", CONNECTIONS).await else { return };
+    db.push_wat("echo").await;
+    let direct = Database::parse(db.url()).expect("a URL of ours");
+    // No poll comes in a test's time.
+    let config = WorkerConfig { poll: Duration::from_secs(3600), listen: Some(direct), ..quick() };
+    let worker = TestWorker::start(&pooler.url(&db), config);
+    for _ in 0..20 {
+        let id = db.enqueue("'echo'").await;
+        db.wait_for(id, "done").await;
+        db.wait_until("it has asked to be told", "exists (select from leasehold.sleepers)").await;
+    }
+    worker.drain().await;
 }
 
 #[tokio::test]

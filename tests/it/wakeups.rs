@@ -5,8 +5,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use leasehold::job::JobId;
+use leasehold::store::{Database, Listener, Notice};
 use leasehold::worker::WorkerConfig;
 use leasehold_tests::TestDb;
+use leasehold_tests::proxy::Proxy;
+use leasehold_tests::scenario::PATIENCE;
 use leasehold_tests::workers::quick;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
@@ -146,6 +149,26 @@ async fn a_worker_whose_wish_for_notices_fails_does_not_spin() {
     // 75 ms is the shortest that a poll is spread to.
     assert!(since.elapsed() >= 4 * Duration::from_millis(75), "five claims within {:?}", since.elapsed());
     worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_listener_whose_network_went_silent_is_found_out() {
+    let db = TestDb::new().await;
+    let proxy = Proxy::before(db.url()).await;
+    let behind = Database::parse(proxy.url()).expect("a URL of ours");
+    let (notices, mut said) = tokio::sync::mpsc::unbounded_channel();
+    let listening = tokio::spawn(Listener::new(behind, db.store().clone()).run(notices));
+    let mut next = async || tokio::time::timeout(PATIENCE, said.recv()).await.expect("it says something");
+    assert_eq!(next().await, Some(Notice::Listening));
+    db.sql("notify leasehold_wake").await;
+    assert_eq!(next().await, Some(Notice::Wake));
+    // Other connections live on, and this one has no error.
+    proxy.freeze();
+    assert_eq!(next().await, Some(Notice::Deaf));
+    proxy.thaw();
+    assert_eq!(next().await, Some(Notice::Listening));
+    drop(said);
+    listening.await.expect("it ends when nobody listens to it");
 }
 
 /// A session that hears what is said.

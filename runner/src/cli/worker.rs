@@ -49,6 +49,9 @@ pub struct Options {
     /// How long a job that was asked to cancel may go on
     #[arg(long, value_parser = parse::duration, default_value = "5s")]
     pub cancel_grace: Duration,
+    /// The same database, by a way that LISTEN survives, when --database-url leads through a pooler in transaction mode
+    #[arg(long, value_name = "URL", value_parser = Database::parse, hide_default_value = true)]
+    pub listen_url: Option<Database>,
     /// The most memory that any module's limit may give a run
     #[arg(long, value_parser = parse::bytes, default_value = "1GiB")]
     pub max_memory: u64,
@@ -84,6 +87,7 @@ impl Options {
             drain: self.drain,
             cancel_grace: self.cancel_grace,
             maintenance: MaintenanceConfig { reap_every: self.reap_every, retention },
+            listen: self.listen_url.clone(),
             ..WorkerConfig::default()
         }
     }

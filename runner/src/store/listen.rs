@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
-use super::{Store, explain};
+use super::{Database, Store, explain};
 use crate::job::JobId;
 
 /// What the database said.
@@ -33,18 +33,19 @@ pub enum Notice {
 
 /// How long to wait before connecting again.
 const RECONNECT: Duration = Duration::from_secs(2);
-/// How long to wait where a connection came about and nothing arrives over it: only somebody who changes the pooler's settings
-/// changes that.
-const RETRY_UNHEARD: Duration = Duration::from_secs(300);
+/// The first and the longest wait where a connection came about and nothing arrives over it: only somebody who changes the
+/// pooler's settings changes that, unless the server was too busy.
+const RETRY_UNHEARD: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 /// How often it is made sure that the connection still hears: a half-open socket gives no error by itself.
 const CHECK: Duration = Duration::from_secs(30);
-/// How long a word may be on its way, and how many are sent before the connection counts as deaf. One that is merely slow still
-/// wakes a worker sooner than polling would, but who waits longer than this for a word has a database in trouble.
+/// How long a word may be on its way, and how many are sent before the connection counts as deaf: longer than it takes on a server
+/// that is merely busy.
 const ECHO_LIMIT: Duration = Duration::from_secs(1);
 const ECHOES: usize = 3;
 
 /// Listens until it is dropped or nobody receives.
 pub struct Listener {
+    database: Database,
     /// For what is sent to itself, which must come by another connection.
     store: Store,
 }
@@ -63,34 +64,34 @@ impl From<anyhow::Error> for Deaf {
 }
 
 impl Listener {
-    pub fn new(store: Store) -> Self {
-        Self { store }
+    /// `database` is the store's own or another way to it, past a pooler.
+    pub fn new(database: Database, store: Store) -> Self {
+        Self { database, store }
     }
 
     /// Never returns while somebody receives; connects again whenever the connection breaks.
     pub async fn run(self, notices: mpsc::UnboundedSender<Notice>) {
-        let mut told = false;
+        let mut unheard: Option<Duration> = None;
         while !notices.is_closed() {
             let Err(deaf) = self.listen(&notices).await else { return };
             let wait = match deaf {
                 Deaf::Broken(error) => {
                     let _ = notices.send(Notice::Deaf);
                     tracing::warn!("not listening, polling instead: {error:#}");
-                    told = false;
+                    unheard = None;
                     RECONNECT
                 }
                 Deaf::Unheard => {
                     let _ = notices.send(Notice::Unheard);
-                    if !told {
+                    if unheard.is_none() {
                         tracing::warn!(
                             "{} takes LISTEN and no NOTIFY arrives, as through a pooler that shares connections between \
                              transactions; polling instead, so jobs start and cancels arrive a little later; to be told at \
-                             once, connect to the server itself or through a pool in session mode",
-                            self.store.database()
+                             once, name the server itself, or a pool in session mode, with --listen-url",
+                            self.database
                         );
                     }
-                    told = true;
-                    RETRY_UNHEARD
+                    *unheard.insert(unheard.map_or(RETRY_UNHEARD.0, |wait| (wait * 2).min(RETRY_UNHEARD.1)))
                 }
             };
             tokio::select! {
@@ -102,13 +103,12 @@ impl Listener {
 
     /// Ends well when nobody receives any more.
     async fn listen(&self, notices: &mpsc::UnboundedSender<Notice>) -> Result<(), Deaf> {
-        let database = self.store.database();
-        let connecting = database.config().connect(database.tls());
+        let connecting = self.database.config().connect(self.database.tls());
         let (client, mut connection) = tokio::time::timeout(Duration::from_secs(10), connecting)
             .await
             .context("connecting took over 10 s")?
             .map_err(explain)
-            .with_context(|| format!("connecting to {database}"))?;
+            .with_context(|| format!("connecting to {}", self.database))?;
         // A channel of its own, so that no listener is woken by the words of another.
         let own_channel = format!("leasehold_echo_{:016x}", rand::random::<u64>());
         let (echo, mut echoes) = mpsc::unbounded_channel();
