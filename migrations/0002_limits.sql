@@ -4,7 +4,9 @@
 -- would wait for each other.
 
 -- How a module's jobs are tried again where a job does not say so itself: base_ms, factor, cap_ms, jitter, max_attempts.
-alter table leasehold.module_versions add column retry jsonb not null default '{}';
+alter table leasehold.module_versions
+    add column retry       jsonb not null default '{}',
+    add column follow_ups  int not null default 0;   -- jobs that a run may ask for
 
 -- options is null for a plain job, and nearly all that is special about a job is behind that one test. Its keys:
 --   concurrency_key, concurrency_limit   at most so many jobs of the key run at once

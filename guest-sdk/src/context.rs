@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 use std::time::Instant;
 
-use crate::host;
+use crate::{Failure, FollowUp, host};
 
 /// The run that a job is in: which job, which attempt, how much time.
 ///
@@ -92,6 +92,16 @@ impl Context {
     /// within the grace period; one that does not look is interrupted after it.
     pub fn cancel_requested(&self) -> bool {
         self.host.cancel_requested()
+    }
+
+    /// Puts in another job of the same tenant, if and only if this run ends well: both are written in one transaction, so
+    /// a run that fails, is cancelled or loses its worker puts in nothing. That the job can be put in (its module exists, its
+    /// queue's name is one) is judged when this run has ended; where it cannot, this job is dead with the reason.
+    ///
+    /// # Errors
+    /// [`Failure::Dead`] where this run may put in no more jobs; the message says which limit it met.
+    pub fn enqueue(&self, job: FollowUp) -> Result<(), Failure> {
+        self.host.enqueue(job).map_err(Failure::dead)
     }
 
     #[cfg(not(target_family = "wasm"))]

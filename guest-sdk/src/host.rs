@@ -1,10 +1,10 @@
-//! The two questions that go to whoever runs the job: the worker on wasm, the mock in a native test.
+//! What goes to whoever runs the job: the worker on wasm, the mock in a native test.
 
 pub(crate) use imp::{Handle, log};
 
 #[cfg(target_family = "wasm")]
 mod imp {
-    use crate::Level;
+    use crate::{FollowUp, Level};
     use crate::bindings::leasehold::job::host;
 
     /// Nothing to hold: the worker knows which job is asking.
@@ -14,6 +14,12 @@ mod imp {
     impl Handle {
         pub(crate) fn cancel_requested(&self) -> bool {
             host::cancel_requested()
+        }
+
+        pub(crate) fn enqueue(&self, job: FollowUp) -> Result<(), String> {
+            let FollowUp { module, payload, queue, priority, delay, unique_key, concurrency_key } = job;
+            let delay_ms = delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+            host::enqueue(&host::FollowUp { module, payload, queue, priority, delay_ms, unique_key, concurrency_key })
         }
     }
 
@@ -33,8 +39,8 @@ mod imp {
 mod imp {
     use std::rc::Rc;
 
-    use crate::Level;
     use crate::testing::Recorder;
+    use crate::{FollowUp, Level};
 
     #[derive(Debug)]
     pub(crate) struct Handle(pub(crate) Rc<Recorder>);
@@ -42,6 +48,10 @@ mod imp {
     impl Handle {
         pub(crate) fn cancel_requested(&self) -> bool {
             self.0.cancel_requested()
+        }
+
+        pub(crate) fn enqueue(&self, job: FollowUp) -> Result<(), String> {
+            self.0.enqueue(job)
         }
     }
 

@@ -107,6 +107,11 @@
 //! A long job looks at [`Context::cancel_requested`] now and then, so that it can end in its own way when somebody
 //! cancels it.
 //!
+//! # Jobs that put in jobs
+//!
+//! [`Context::enqueue`] puts in another job of the same tenant, if and only if this run ends well: the worker writes both in one
+//! transaction. A module may do so where it was granted at upload (`leasehold module push --follow-ups 10`).
+//!
 //! # Bytes instead of JSON
 //!
 //! A job that takes or returns [`Raw`] gets the payload, or gives the result, byte for byte.
@@ -139,6 +144,7 @@ pub mod bindings;
 mod context;
 mod export;
 mod failure;
+mod follow_up;
 mod host;
 mod log;
 mod payload;
@@ -147,6 +153,7 @@ pub mod testing;
 
 pub use context::Context;
 pub use failure::{Failure, OrFailure};
+pub use follow_up::FollowUp;
 /// Makes a function the crate's job.
 ///
 /// The function has the form `fn name(ctx: &Context, input: I) -> Result<O, Failure>`. Its name is the author's own. The
@@ -182,7 +189,7 @@ pub use payload::{Input, Output, Raw};
 
 /// What a job needs: `use leasehold_guest::prelude::*;`.
 pub mod prelude {
-    pub use crate::{Context, Failure, OrFailure, Raw, debug, error, info, job, trace, warn};
+    pub use crate::{Context, Failure, FollowUp, OrFailure, Raw, debug, error, info, job, trace, warn};
     pub use serde::{Deserialize, Serialize};
 }
 

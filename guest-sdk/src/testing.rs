@@ -31,7 +31,7 @@ use std::time::Duration;
 pub use serde_json::{Value, json};
 
 use crate::context::Job;
-use crate::{Context, Failure, Input, Level, Output, Raw, export, host};
+use crate::{Context, Failure, FollowUp, Input, Level, Output, Raw, export, host};
 
 /// Runs a job as the worker would, JSON to JSON.
 ///
@@ -144,6 +144,17 @@ impl MockContext {
         self
     }
 
+    /// As if the module had been granted another number of follow-up jobs than 10.
+    pub fn with_follow_ups(self, limit: u32) -> Self {
+        self.0.host.0.follow_up_limit.set(limit);
+        self
+    }
+
+    /// The jobs that the job put in, with this context. A worker puts them in only when the run ends well.
+    pub fn enqueued(&self) -> Vec<FollowUp> {
+        self.0.host.0.follow_ups.borrow().clone()
+    }
+
     /// The lines that were logged on this thread with this context.
     pub fn log(&self) -> Vec<LogLine> {
         self.0.host.0.lines.borrow().clone()
@@ -178,11 +189,24 @@ pub struct LogLine {
 }
 
 /// What stands behind a mock context in the place of the worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recorder {
     lines: RefCell<Vec<LogLine>>,
     /// How often the answer is still no; `None`: always.
     looks_before_cancel: Cell<Option<u32>>,
+    follow_ups: RefCell<Vec<FollowUp>>,
+    follow_up_limit: Cell<u32>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self {
+            lines: RefCell::default(),
+            looks_before_cancel: Cell::default(),
+            follow_ups: RefCell::default(),
+            follow_up_limit: Cell::new(10),
+        }
+    }
 }
 
 thread_local! {
@@ -196,6 +220,15 @@ impl Recorder {
                 recorder.lines.borrow_mut().push(LogLine { level, message: message.to_owned() });
             }
         });
+    }
+
+    pub(crate) fn enqueue(&self, job: FollowUp) -> Result<(), String> {
+        let (mut jobs, limit) = (self.follow_ups.borrow_mut(), self.follow_up_limit.get());
+        if jobs.len() >= limit as usize {
+            return Err(format!("this run has asked for {} jobs; the limit is {limit}", jobs.len() + 1));
+        }
+        jobs.push(job);
+        Ok(())
     }
 
     pub(crate) fn cancel_requested(&self) -> bool {
@@ -245,6 +278,17 @@ mod tests {
         assert_eq!(mock.timeout(), minute);
         assert!(mock.time_left() <= minute / 2 && mock.time_left() > minute / 4);
         assert_eq!(mock.with_elapsed(minute * 2).time_left(), Duration::ZERO);
+    }
+
+    #[test]
+    fn follow_up_jobs_are_kept_up_to_the_limit() {
+        let mock = MockContext::new().with_follow_ups(1);
+        let job = FollowUp::new("mail", &json!({ "to": "ann" })).expect("it is JSON").with_queue("bulk");
+        assert_eq!(mock.enqueue(job.clone()), Ok(()));
+        let refused = mock.enqueue(FollowUp::raw("mail", "x")).expect_err("one is all");
+        assert_eq!(refused.message(), Some("this run has asked for 2 jobs; the limit is 1"));
+        assert_eq!(mock.enqueued(), [job]);
+        assert_eq!(mock.enqueued()[0].payload(), br#"{"to":"ann"}"#);
     }
 
     #[test]

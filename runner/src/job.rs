@@ -89,6 +89,8 @@ pub struct Limits {
     pub result_bytes: u64,
     /// How much of stdout, stderr and the log is kept, in bytes. The rest is dropped from the middle and counted.
     pub log_bytes: u64,
+    /// How many follow-up jobs a run may ask for.
+    pub follow_ups: u32,
 }
 
 fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -120,6 +122,8 @@ impl Limits {
     pub const MAX_RESULT_BYTES: u64 = 64 << 20;
     /// A log is kept for each attempt.
     pub const MAX_LOG_BYTES: u64 = 1 << 20;
+    /// They are all written in the settling transaction.
+    pub const MAX_FOLLOW_UPS: u64 = 1_000;
 
     /// Refuses limits with which no run could do anything, or which can only be a mistake. The one place that judges.
     pub fn validate(&self) -> Result<(), InvalidLimit> {
@@ -130,6 +134,7 @@ impl Limits {
             ("timeout", "ms", millis(self.timeout), millis(Self::MIN_TIMEOUT), millis(Self::MAX_TIMEOUT)),
             ("result limit", "bytes", self.result_bytes, 0, Self::MAX_RESULT_BYTES),
             ("log limit", "bytes", self.log_bytes, 0, Self::MAX_LOG_BYTES),
+            ("follow-up limit", "jobs", u64::from(self.follow_ups), 0, Self::MAX_FOLLOW_UPS),
         ] {
             if !(min..=max).contains(&value) {
                 return Err(InvalidLimit { what, unit, value, min, max });
@@ -158,6 +163,7 @@ impl Default for Limits {
             timeout: Self::DEFAULT_TIMEOUT,
             result_bytes: Self::DEFAULT_RESULT_BYTES,
             log_bytes: Self::DEFAULT_LOG_BYTES,
+            follow_ups: 0,
         }
     }
 }

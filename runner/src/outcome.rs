@@ -10,6 +10,33 @@ pub struct Run {
     pub outcome: Outcome,
     pub usage: Usage,
     pub log: Log,
+    /// The jobs that the guest asked for; put in only when the outcome is `Done`.
+    pub follow_ups: Vec<FollowUp>,
+}
+
+impl Run {
+    /// One that used nothing, said nothing and asked for nothing.
+    pub fn unrun(outcome: Outcome) -> Self {
+        Self { outcome, usage: Usage::default(), log: Log::default(), follow_ups: Vec::new() }
+    }
+}
+
+/// A job of the same tenant to put in when a run has ended well.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct FollowUp {
+    pub module: String,
+    #[serde(serialize_with = "lossy_text")]
+    pub payload: Vec<u8>,
+    /// None: that of the job which asks for it.
+    pub queue: Option<String>,
+    pub priority: i32,
+    pub delay_ms: Option<u64>,
+    pub unique_key: Option<String>,
+    pub concurrency_key: Option<String>,
+}
+
+fn lossy_text<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&clean_text(bytes))
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -78,10 +105,12 @@ pub enum FailureKind {
     Crash,
     /// It was not done by its `expires_at`.
     Expired,
+    /// A job that it asked for could not be put in.
+    FollowUp,
 }
 
 impl FailureKind {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::GuestRetry,
         Self::Exit,
         Self::GuestDead,
@@ -96,6 +125,7 @@ impl FailureKind {
         Self::Host,
         Self::Crash,
         Self::Expired,
+        Self::FollowUp,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -114,6 +144,7 @@ impl FailureKind {
             Self::Host => "host",
             Self::Crash => "crash",
             Self::Expired => "expired",
+            Self::FollowUp => "follow_up",
         }
     }
 
@@ -129,13 +160,14 @@ impl FailureKind {
             | Self::Output
             | Self::Link
             | Self::Abi
-            | Self::Expired => OnFailure::Dead,
+            | Self::Expired
+            | Self::FollowUp => OnFailure::Dead,
         }
     }
 
     /// Whether `--on KIND=...` may name it: only where the run itself is to blame.
     pub fn overridable(self) -> bool {
-        !matches!(self, Self::Host | Self::Crash | Self::Expired)
+        !matches!(self, Self::Host | Self::Crash | Self::Expired | Self::FollowUp)
     }
 }
 

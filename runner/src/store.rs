@@ -196,6 +196,11 @@ pub fn is_locked(error: &anyhow::Error) -> bool {
     code(error).is_some_and(|code| *code == SqlState::LOCK_NOT_AVAILABLE)
 }
 
+/// Whether a job that a guest asked for was refused.
+pub fn is_refused_follow_up(error: &anyhow::Error) -> bool {
+    code(error).is_some_and(|code| code.code() == "LH008")
+}
+
 fn code(error: &anyhow::Error) -> Option<&SqlState> {
     error.chain().find_map(|cause| cause.downcast_ref::<Refused>()).map(|refused| &refused.code)
 }

@@ -115,7 +115,7 @@ async fn a_module_is_pushed_listed_shown_activated_and_removed() {
     assert_eq!(
         (&shown[1]["limits"], &shown[1]["on_failure"]),
         (
-            &json!({ "fuel": 5000, "memory_bytes": 1 << 20, "timeout_ms": 2000, "result_bytes": 1000, "log_bytes": 0 }),
+            &json!({ "fuel": 5000, "memory_bytes": 1 << 20, "timeout_ms": 2000, "result_bytes": 1000, "log_bytes": 0, "follow_ups": 0 }),
             &json!({ "fuel": "fail", "trap": "dead" })
         )
     );

@@ -7,6 +7,7 @@ mod drain;
 mod enqueue;
 mod explain;
 mod fencing;
+mod follow_ups;
 mod gates;
 mod history;
 mod jobs;

@@ -22,6 +22,7 @@ pub const LIMITS: Limits = Limits {
     timeout: Duration::from_secs(20),
     result_bytes: 64 << 10,
     log_bytes: 4 << 10,
+    follow_ups: 0,
 };
 
 fn repository() -> PathBuf {

@@ -285,6 +285,12 @@ impl TestDb {
         }
     }
 
+    /// Waits until a job has ended, however.
+    pub async fn wait_for_end(&self, id: JobId) -> Job {
+        self.wait_until(&format!("job {id} has ended"), &format!("exists (select from leasehold.history where id = {id})")).await;
+        self.job(id).await
+    }
+
     /// Waits until a query's only value is true.
     pub async fn wait_until(&self, what: &str, condition: &str) {
         let deadline = Instant::now() + PATIENCE;
@@ -373,7 +379,7 @@ impl Claimer {
 
 /// What a slot would report of a run.
 pub fn report(job: &ClaimedJob, settlement: Settlement) -> Report {
-    Report { job_id: job.id, lease_no: job.lease_no, settlement, usage: Usage::default(), log: Log::default() }
+    Report::unrun(job.id, job.lease_no, settlement)
 }
 
 pub fn trap(message: &str) -> Failure {

@@ -93,6 +93,9 @@ struct Push {
     /// How much of a run's log is kept
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "16KiB")]
     log_limit: u64,
+    /// How many follow-up jobs of the same tenant a run may put in
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    follow_ups: u32,
     /// Another end for a kind of failure than usual; may be given several times
     #[arg(long, value_name = "KIND=fail|dead", value_parser = parse::on_failure)]
     on: Vec<(FailureKind, OnFailure)>,
@@ -145,6 +148,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 println!("  timeout      {}", humantime::format_duration(version.limits.timeout));
                 println!("  result limit {} bytes", version.limits.result_bytes);
                 println!("  log limit    {} bytes", version.limits.log_bytes);
+                println!("  follow-ups   {}", version.limits.follow_ups);
                 println!("  on failure   {}", version.on_failure);
                 println!("  retry        {}", version.retry);
                 println!("  imports      {}", version.imports.join(", "));
@@ -180,6 +184,7 @@ async fn push(args: Push) -> anyhow::Result<()> {
         timeout: args.timeout,
         result_bytes: args.result_limit,
         log_bytes: args.log_limit,
+        follow_ups: args.follow_ups,
     };
     limits.validate()?;
     let retry = args.retry.settings();

@@ -56,6 +56,9 @@ pub struct Args {
     /// At which attempt a failure is final
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
+    /// How many follow-up jobs it may ask for; they are shown, not enqueued
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    follow_ups: u32,
     /// Another end for a kind of failure than usual; may be given several times
     #[arg(long, value_name = "KIND=fail|dead", value_parser = parse::on_failure)]
     on: Vec<(FailureKind, OnFailure)>,
@@ -72,6 +75,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         timeout: args.timeout,
         result_bytes: args.result_limit,
         log_bytes: args.log_limit,
+        follow_ups: args.follow_ups,
     };
     if let Err(error) = limits.validate() {
         return Ok(bad_use(&error.to_string()));
@@ -114,16 +118,12 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Err(error @ PrepareError::Host(_)) => return Err(error.into()),
         // A worker buries the job of such a module.
-        Err(error) => Run {
-            outcome: Outcome::Failed(Failure {
-                kind: FailureKind::Link,
-                message: error.to_string(),
-                backtrace: None,
-                delay: None,
-            }),
-            usage: Usage::default(),
-            log: Default::default(),
-        },
+        Err(error) => Run::unrun(Outcome::Failed(Failure {
+            kind: FailureKind::Link,
+            message: error.to_string(),
+            backtrace: None,
+            delay: None,
+        })),
     };
     let end = End::of(&done.outcome, &args);
     if args.json {
@@ -198,6 +198,9 @@ fn as_json(run: &Run, end: &End, limits: &Limits) -> Value {
         },
         "limits": limits,
     });
+    if !run.follow_ups.is_empty() && matches!(run.outcome, Outcome::Done { .. }) {
+        object["follow_ups"] = json!(run.follow_ups);
+    }
     match &run.outcome {
         Outcome::Done { result } => match std::str::from_utf8(result) {
             Ok(text) => object["result"] = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
@@ -225,6 +228,9 @@ fn print_text(run: &Run, end: &End, limits: &Limits) -> anyhow::Result<()> {
     }
     match &run.outcome {
         Outcome::Done { result } => {
+            for job in &run.follow_ups {
+                eprintln!("would enqueue: {} {}", clean_text(job.module.as_bytes()), clean_text(&job.payload));
+            }
             let mut stdout = std::io::stdout().lock();
             if stdout.is_terminal() {
                 writeln!(stdout, "{}", clean_text(result).trim_end())?;

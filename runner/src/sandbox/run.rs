@@ -18,7 +18,7 @@ use super::module::{Entry, Prepared};
 use super::state::{HANDLES, State, to_usize};
 use super::{Sandbox, engine};
 use crate::job::{JobId, Limits, ModuleKind};
-use crate::outcome::{Log, Outcome, Run, Stop, Usage};
+use crate::outcome::{Outcome, Run, Stop, Usage};
 
 /// How far behind the deadline the timer waits, so that a computing guest meets the epoch first and gets a backtrace.
 const DEADLINE_GRACE: Duration = Duration::from_millis(5);
@@ -79,11 +79,10 @@ impl Sandbox {
     async fn run_unmetered(&self, module: &Prepared, job: JobInput<'_>, limits: &Limits, control: &RunControl) -> Run {
         let started = Instant::now();
         if let Some(stop) = control.stopped() {
-            return Run { outcome: Outcome::Stopped(stop), usage: Usage::default(), log: Log::default() };
+            return Run::unrun(Outcome::Stopped(stop));
         }
         if module.kind() == ModuleKind::Component && job.payload.len() as u64 > limits.memory_bytes {
-            let outcome = failure::payload_too_large(job.payload.len(), limits);
-            return Run { outcome, usage: Usage::default(), log: Log::default() };
+            return Run::unrun(failure::payload_too_large(job.payload.len(), limits));
         }
         let deadline = started.checked_add(limits.timeout).unwrap_or(started + FAR_AWAY);
         let hostcall_bytes = hostcall_bytes(module.kind(), limits);
@@ -131,7 +130,7 @@ impl Sandbox {
                 Outcome::Failed(_) | Outcome::Snoozed { .. } | Outcome::Stopped(_) => 0,
             },
         };
-        Run { outcome, usage, log }
+        Run { outcome, usage, log, follow_ups: store.into_data().follow_ups.take() }
     }
 
     fn store(

@@ -7,6 +7,7 @@ use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use super::control::RunControl;
+use super::host::FollowUps;
 use super::limiter::Limiter;
 use super::stdio::{LogBuffer, ResultBuffer, Stream};
 use super::timer::Alarm;
@@ -26,6 +27,7 @@ pub(super) struct State {
     alarm: Alarm,
     /// stdout, where it is the result.
     pub stdout: Option<ResultBuffer>,
+    pub follow_ups: FollowUps,
 }
 
 impl State {
@@ -46,7 +48,8 @@ impl State {
         };
         let mut wasi = wasi.build_p1();
         wasi.ctx().table.set_max_capacity(HANDLES);
-        Self { wasi, limiter: Limiter::new(limits.memory_bytes), log, control, alarm, stdout }
+        let (limiter, follow_ups) = (Limiter::new(limits.memory_bytes), FollowUps::new(limits.follow_ups));
+        Self { wasi, limiter, log, control, alarm, stdout, follow_ups }
     }
 
     pub fn wasi_p1(&mut self) -> &mut WasiP1Ctx {

@@ -90,11 +90,12 @@ impl Store {
         let memory_bytes = number("memory", new.limits.memory_bytes)?;
         let result_bytes = number("result limit", new.limits.result_bytes)?;
         let log_bytes = i32::try_from(new.limits.log_bytes).context("log limit is over 2 GiB")?;
+        let follow_ups = i32::try_from(new.limits.follow_ups).context("follow-up limit is over 2^31")?;
         let timeout_ms = i32::try_from(new.limits.timeout.as_millis()).context("timeout is over 24 days")?;
         let row = self
             .row(
                 "uploading the module",
-                "-- push_module\nselect * from leasehold.push_module($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+                "-- push_module\nselect * from leasehold.push_module($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
                 &[
                     (&new.tenant, Type::TEXT),
                     (&new.name, Type::TEXT),
@@ -109,6 +110,7 @@ impl Store {
                     (&new.imports, Type::TEXT_ARRAY),
                     (/* activate */ &new.activate, Type::BOOL),
                     (&retry_json(&new.retry), Type::JSONB),
+                    (/* follow_ups */ &follow_ups, Type::INT4),
                 ],
             )
             .await?;
@@ -165,7 +167,7 @@ impl Store {
     pub async fn module_versions(&self, tenant: &str, name: &str) -> anyhow::Result<Vec<VersionRow>> {
         let sql = "-- module_versions
             select v.version, v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes,
-                   v.on_failure, v.imports, v.retry, v.created_at::text as created_at, octet_length(b.bytes)::bigint as size_bytes,
+                   v.follow_ups, v.on_failure, v.imports, v.retry, v.created_at::text as created_at, octet_length(b.bytes)::bigint as size_bytes,
                    v.version is not distinct from m.active_version as active
               from leasehold.module_versions v
               join leasehold.modules m using (module_id) join leasehold.tenants t on t.tenant_id = m.tenant_id
@@ -198,7 +200,7 @@ impl Store {
         version: i32,
     ) -> anyhow::Result<Option<(ModuleVersion, String)>> {
         let sql = "-- module_version
-            select v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes, v.on_failure, v.retry,
+            select v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes, v.follow_ups, v.on_failure, v.retry,
                    coalesce(m.name, m.removed_name) as module_name, t.name as tenant_name
               from leasehold.module_versions v
               join leasehold.modules m using (module_id) join leasehold.tenants t on t.tenant_id = m.tenant_id
@@ -243,6 +245,7 @@ fn limits(row: &Row) -> anyhow::Result<Limits> {
         timeout: Duration::from_millis(u64::from(get::<i32>(row, "timeout_ms")?.unsigned_abs())),
         result_bytes: get::<i64>(row, "result_bytes")?.unsigned_abs(),
         log_bytes: u64::from(get::<i32>(row, "log_bytes")?.unsigned_abs()),
+        follow_ups: get::<i32>(row, "follow_ups")?.unsigned_abs(),
     })
 }
 

@@ -3,11 +3,12 @@
 
 use std::collections::HashSet;
 
+use anyhow::Context as _;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::{Params, Store, WorkerId, get};
 use crate::job::JobId;
-use crate::outcome::{Failure, Log, Usage, clip_text};
+use crate::outcome::{Failure, FollowUp, Log, Usage, clip_text};
 use crate::settlement::{Settled, Settlement};
 
 /// After so many runs that ended with their worker (or by its fault) a job is dead.
@@ -25,9 +26,17 @@ pub struct Report {
     pub settlement: Settlement,
     pub usage: Usage,
     pub log: Log,
+    /// Put in with a `Complete`, in the same transaction; nothing of them with any other settlement.
+    pub follow_ups: Vec<FollowUp>,
 }
 
 impl Report {
+    /// Of a run that used nothing, said nothing and asked for nothing.
+    pub fn unrun(job_id: JobId, lease_no: i32, settlement: Settlement) -> Self {
+        let (usage, log, follow_ups) = (Usage::default(), Log::default(), Vec::new());
+        Self { job_id, lease_no, settlement, usage, log, follow_ups }
+    }
+
     /// What it weighs on the wire, roughly: batches are bounded by this too.
     pub fn bytes(&self) -> usize {
         let own = match &self.settlement {
@@ -37,7 +46,8 @@ impl Report {
             }
             Settlement::Release { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel => 0,
         };
-        128 + own + self.log.bytes.len()
+        let follow_ups: usize = self.follow_ups.iter().map(|job| 128 + job.payload.len()).sum();
+        128 + own + self.log.bytes.len() + follow_ups
     }
 }
 
@@ -53,7 +63,11 @@ impl Batch {
     pub fn sort(reports: Vec<Report>) -> Vec<Self> {
         let mut batches: Vec<Self> = Kind::ALL.map(|kind| Self { kind, reports: Vec::new() }).into();
         for report in reports {
-            batches[Kind::of(&report) as usize].reports.push(report);
+            match Kind::of(&report) {
+                // What is refused of one's jobs must not keep another's result.
+                kind @ Kind::CompleteWith => batches.push(Self { kind, reports: vec![report] }),
+                kind => batches[kind as usize].reports.push(report),
+            }
         }
         batches.retain(|batch| !batch.reports.is_empty());
         batches
@@ -109,6 +123,10 @@ impl Store {
             _other => None,
         });
 
+        let follow_ups: Vec<&FollowUp> = batch.iter().flat_map(|report| &report.follow_ups).collect();
+        let asked = serde_json::to_value(&follow_ups).context("writing follow-up jobs")?;
+        let payloads: Vec<&[u8]> = follow_ups.iter().map(|job| job.payload.as_slice()).collect();
+
         let head: [(&(dyn ToSql + Sync), Type); 3] =
             [(&worker.0, Type::INT8), (&ids, Type::INT8_ARRAY), (&lease_nos, Type::INT4_ARRAY)];
         let failed: [(&(dyn ToSql + Sync), Type); 2] = [(&kinds, Type::TEXT_ARRAY), (&messages, Type::TEXT_ARRAY)];
@@ -117,6 +135,12 @@ impl Store {
             Kind::Complete => {
                 params.push((&results, Type::BYTEA_ARRAY));
                 "-- complete\nselect leasehold.complete($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+            }
+            Kind::CompleteWith => {
+                params.push((&results, Type::BYTEA_ARRAY));
+                params.push((&asked, Type::JSONB));
+                params.push((&payloads, Type::BYTEA_ARRAY));
+                "-- complete_with\nselect leasehold.complete_with($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
             }
             Kind::Fail => {
                 params.push((&delays, Type::INT8_ARRAY));
@@ -161,13 +185,17 @@ enum Kind {
     Snooze,
     Release,
     FinishCancel,
+    /// With follow-up jobs: always alone in its batch.
+    CompleteWith,
 }
 
 impl Kind {
+    /// Those that share a batch.
     const ALL: [Self; 6] = [Self::Complete, Self::Fail, Self::Bury, Self::Snooze, Self::Release, Self::FinishCancel];
 
     fn of(report: &Report) -> Self {
         match report.settlement {
+            Settlement::Complete { .. } if !report.follow_ups.is_empty() => Self::CompleteWith,
             Settlement::Complete { .. } => Self::Complete,
             Settlement::Fail { .. } => Self::Fail,
             Settlement::Bury { .. } => Self::Bury,

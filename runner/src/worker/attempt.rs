@@ -39,7 +39,7 @@ pub async fn slot(
             error!(%job_id, "the worker panicked around a run; the job is given back");
             let fault = host_fault("the worker panicked around the run".into());
             let settlement = Settlement::Release { fault: Some(fault), delay: HOST_FAULT_DELAY };
-            Report { job_id, lease_no, settlement, usage: Usage::default(), log: Log::default() }
+            Report::unrun(job_id, lease_no, settlement)
         });
         room.leave();
         shared.counters.finished.fetch_add(1, Relaxed);
@@ -53,8 +53,7 @@ pub async fn slot(
 async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool) -> Report {
     let Dispatched { job, control } = dispatched;
     let (job_id, lease_no) = (job.id, job.lease_no);
-    let report = |settlement, usage, log| Report { job_id, lease_no, settlement, usage, log };
-    let unrun = |settlement| report(settlement, Usage::default(), Log::default());
+    let unrun = |settlement| Report::unrun(job_id, lease_no, settlement);
     if waiting_for_exit {
         return unrun(Settlement::Release { fault: None, delay: Duration::ZERO });
     }
@@ -74,7 +73,7 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
         Err(cause @ LoadError::Prepare(PrepareError::Host(_))) => return unrun(release(job_id, &cause.into())),
         Err(LoadError::Prepare(refused)) => {
             let outcome = Outcome::Failed(failure(FailureKind::Link, refused.to_string()));
-            Run { outcome, usage: Usage::default(), log: Log::default() }
+            Run::unrun(outcome)
         }
         Err(cause @ (LoadError::Fetch(_) | LoadError::Digest { .. } | LoadError::Abandoned)) => {
             return unrun(release(job_id, &cause.into()));
@@ -84,7 +83,8 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
         warn!(%job_id, lease_no, "stopped: the lease is lost or about to run out");
     }
     let settlement = decide(&claim, run.outcome, control.cancel_requested(), rand::random());
-    report(settlement, run.usage, run.log)
+    Report { job_id, lease_no, settlement, usage: run.usage, log: run.log, follow_ups: run.follow_ups }
+}
 }
 
 fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name: &str) -> Claim {

@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 use super::Shared;
 use crate::outcome::{Failure, FailureKind};
 use crate::settlement::{HOST_FAULT_DELAY, Settled, Settlement};
-use crate::store::{Batch, Report, is_locked, is_transient};
+use crate::store::{Batch, Report, is_locked, is_refused_follow_up, is_transient};
 
 /// How many runs may wait to be settled before slots wait too.
 pub const PENDING: usize = 4_096;
@@ -128,10 +128,18 @@ async fn settle(shared: &Shared, reports: Vec<Report>, requeued: &Notify) -> Vec
                     shared.held.forsake(report.job_id, report.lease_no);
                     continue;
                 }
-                let message = format!("the outcome could not be stored: {cause:#}");
-                let fault = Failure { kind: FailureKind::Host, message, backtrace: None, delay: None };
-                report.settlement = Settlement::Release { fault: Some(fault), delay: HOST_FAULT_DELAY };
-                report.log = Default::default();
+                if is_refused_follow_up(&cause) {
+                    // What the guest asked for cannot be had, and the next run would ask for it again.
+                    let message = format!("{cause:#}");
+                    let failure = Failure { kind: FailureKind::FollowUp, message, backtrace: None, delay: None };
+                    report.settlement = Settlement::Bury { failure };
+                } else {
+                    let message = format!("the outcome could not be stored: {cause:#}");
+                    let fault = Failure { kind: FailureKind::Host, message, backtrace: None, delay: None };
+                    report.settlement = Settlement::Release { fault: Some(fault), delay: HOST_FAULT_DELAY };
+                    report.log = Default::default();
+                }
+                report.follow_ups = Vec::new();
                 batches.extend(Batch::sort(vec![report]));
             }
         }

@@ -140,6 +140,7 @@ async fn limits_without_bound_are_no_mistake_of_the_hosts() {
         timeout: Duration::MAX,
         result_bytes: u64::MAX,
         log_bytes: u64::MAX,
+        follow_ups: u32::MAX,
     };
     assert_eq!(result(&run(&core("says"), b"1", &limits).await), b"1");
     assert_eq!(result(&run(&command("(call $cat)"), b"1", &limits).await), b"1");

@@ -102,13 +102,7 @@ async fn ours(store: Store) -> anyhow::Result<usize> {
 }
 
 fn done(job: ClaimedJob) -> RunReport {
-    RunReport {
-        job_id: job.id,
-        lease_no: job.lease_no,
-        settlement: Settlement::Complete { result: b"null".to_vec() },
-        usage: Usage::default(),
-        log: Log::default(),
-    }
+    RunReport::unrun(job.id, job.lease_no, Settlement::Complete { result: b"null".to_vec() })
 }
 
 async fn bare(store: Store, end: BareEnd) -> anyhow::Result<usize> {
