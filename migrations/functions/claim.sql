@@ -48,6 +48,7 @@ declare
     v_free_bytes bigint := p_bytes;
     v_gates bigint[];
     v_gate_queues text[];
+    v_gate_rooms int[];
     v_lane record;
     v_gate record;
     v_job record;
@@ -97,6 +98,12 @@ begin
         if exists (select from leasehold.waiting_jobs w where w.gate_id = v_gate.gate_id and w.queue = v_gate.line_queue) then
             v_gates := v_gates || v_gate.gate_id;
             v_gate_queues := v_gate_queues || v_gate.line_queue;
+            -- No more are picked than can go through, but one at least.
+            v_gate_rooms := v_gate_rooms || case
+                when v_gate.kind in ('key', 'cap') then greatest(coalesce(v_gate.wanted, v_gate.max) - v_gate.running, 1)
+                when v_gate.kind = 'rate' then floor(least(v_gate.burst, 1 + v_gate.tokens
+                                                           + v_gate.per_second * greatest(extract(epoch from v_now - v_gate.refilled_at), 0)))::int
+                else p_limit end;
         else
             delete from leasehold.gate_lines l where l.gate_id = v_gate.gate_id and l.queue = v_gate.line_queue;
         end if;
@@ -114,9 +121,9 @@ begin
     loop
         exit when cardinality(v_ids) >= p_limit or v_free_bytes <= 0;
         -- Jobs that have waited at a gate were at the head of this lane before.
-        for v_gate in select g.gate_id from unnest(v_gates, v_gate_queues) g(gate_id, queue) where g.queue = v_lane.queue loop
+        for v_gate in select g.gate_id, g.room from unnest(v_gates, v_gate_queues, v_gate_rooms) g(gate_id, queue, room) where g.queue = v_lane.queue loop
             exit when v_made_gates;
-            v_room := p_limit - cardinality(v_ids);
+            v_room := least(p_limit - cardinality(v_ids), v_gate.room);
             v_picked_ids := array(
                 select j.id from leasehold.waiting_jobs w join leasehold.live_jobs j on j.id = w.job_id
                  where w.gate_id = v_gate.gate_id and w.queue = v_lane.queue and w.priority = v_lane.priority and j.waits_at = w.gate_id
