@@ -103,6 +103,40 @@ pub mod leasehold {
                 }
             }
             impl ::core::error::Error for Failure {}
+            /// A job to put in once this run has ended well.
+            #[derive(Clone)]
+            pub struct FollowUp {
+                /// The name of a module of the same tenant.
+                pub module: _rt::String,
+                /// Its payload; by convention JSON.
+                pub payload: _rt::Vec<u8>,
+                /// The queue to put it into. None: this job's own.
+                pub queue: ::core::option::Option<_rt::String>,
+                /// -100 to 100, higher first; 0 is usual.
+                pub priority: i32,
+                /// Not before so many milliseconds after this run was settled.
+                pub delay_ms: ::core::option::Option<u64>,
+                /// One live job of the tenant with this key: where there is one already, this one is not put in.
+                pub unique_key: ::core::option::Option<_rt::String>,
+                /// One job of the tenant with this key runs at a time.
+                pub concurrency_key: ::core::option::Option<_rt::String>,
+            }
+            impl ::core::fmt::Debug for FollowUp {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("FollowUp")
+                        .field("module", &self.module)
+                        .field("payload", &self.payload)
+                        .field("queue", &self.queue)
+                        .field("priority", &self.priority)
+                        .field("delay-ms", &self.delay_ms)
+                        .field("unique-key", &self.unique_key)
+                        .field("concurrency-key", &self.concurrency_key)
+                        .finish()
+                }
+            }
             /// How loud a line of the log is.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
@@ -152,6 +186,7 @@ pub mod leasehold {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             pub type Level = super::super::super::leasehold::job::types::Level;
+            pub type FollowUp = super::super::super::leasehold::job::types::FollowUp;
             #[allow(unused_unsafe, clippy::all)]
             /// Adds a line to the attempt's log. Never fails: a full log drops its middle and counts what it dropped.
             #[allow(async_fn_in_trait)]
@@ -191,6 +226,164 @@ pub mod leasehold {
                     }
                     let ret = wit_import0();
                     _rt::bool_lift(ret as u8)
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Puts in another job of the same tenant, if and only if this run ends well: both are written in one transaction. A run may
+            /// ask for as many as its module was granted at upload, which is none by default. The error says which limit was met.
+            #[allow(async_fn_in_trait)]
+            pub fn enqueue(job: &FollowUp) -> ::core::result::Result<(), _rt::String> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 3 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 3
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let super::super::super::leasehold::job::types::FollowUp {
+                        module: module0,
+                        payload: payload0,
+                        queue: queue0,
+                        priority: priority0,
+                        delay_ms: delay_ms0,
+                        unique_key: unique_key0,
+                        concurrency_key: concurrency_key0,
+                    } = job;
+                    let vec1 = module0;
+                    let ptr1 = vec1.as_ptr().cast::<u8>();
+                    let len1 = vec1.len();
+                    let vec2 = payload0;
+                    let ptr2 = vec2.as_ptr().cast::<u8>();
+                    let len2 = vec2.len();
+                    let (result4_0, result4_1, result4_2) = match queue0 {
+                        Some(e) => {
+                            let vec3 = e;
+                            let ptr3 = vec3.as_ptr().cast::<u8>();
+                            let len3 = vec3.len();
+                            (1i32, ptr3.cast_mut(), len3)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let (result5_0, result5_1) = match delay_ms0 {
+                        Some(e) => (1i32, _rt::as_i64(e)),
+                        None => (0i32, 0i64),
+                    };
+                    let (result7_0, result7_1, result7_2) = match unique_key0 {
+                        Some(e) => {
+                            let vec6 = e;
+                            let ptr6 = vec6.as_ptr().cast::<u8>();
+                            let len6 = vec6.len();
+                            (1i32, ptr6.cast_mut(), len6)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let (result9_0, result9_1, result9_2) = match concurrency_key0 {
+                        Some(e) => {
+                            let vec8 = e;
+                            let ptr8 = vec8.as_ptr().cast::<u8>();
+                            let len8 = vec8.len();
+                            (1i32, ptr8.cast_mut(), len8)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let ptr10 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "leasehold:job/host@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "enqueue"]
+                        fn wit_import11(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: i32,
+                            _: i64,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import11(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: i32,
+                        _: i64,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import11(
+                        ptr1.cast_mut(),
+                        len1,
+                        ptr2.cast_mut(),
+                        len2,
+                        result4_0,
+                        result4_1,
+                        result4_2,
+                        _rt::as_i32(priority0),
+                        result5_0,
+                        result5_1,
+                        result7_0,
+                        result7_1,
+                        result7_2,
+                        result9_0,
+                        result9_1,
+                        result9_2,
+                        ptr10,
+                    );
+                    let l12 = i32::from(*ptr10.add(0).cast::<u8>());
+                    let result16 = match l12 {
+                        0 => {
+                            let e = ();
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l13 = *ptr10
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l14 = *ptr10
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len15 = l14;
+                                let bytes15 = _rt::Vec::from_raw_parts(
+                                    l13.cast(),
+                                    len15,
+                                    len15,
+                                );
+                                _rt::string_lift(bytes15)
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result16
                 }
             }
         }
@@ -415,6 +608,7 @@ pub mod exports {
 mod _rt {
     #![allow(dead_code, unused_imports, clippy::all)]
     pub use alloc_crate::string::String;
+    pub use alloc_crate::vec::Vec;
     pub unsafe fn bool_lift(val: u8) -> bool {
         if cfg!(debug_assertions) {
             match val {
@@ -426,16 +620,63 @@ mod _rt {
             val != 0
         }
     }
-    #[cfg(target_arch = "wasm32")]
-    pub fn run_ctors_once() {
-        ::leasehold_guest::__private::wit_bindgen::rt::run_ctors_once();
+    pub fn as_i32<T: AsI32>(t: T) -> i32 {
+        t.as_i32()
     }
-    pub use alloc_crate::vec::Vec;
-    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
-        if cfg!(debug_assertions) {
-            String::from_utf8(bytes).unwrap()
-        } else {
-            unsafe { String::from_utf8_unchecked(bytes) }
+    pub trait AsI32 {
+        fn as_i32(self) -> i32;
+    }
+    impl<'a, T: Copy + AsI32> AsI32 for &'a T {
+        fn as_i32(self) -> i32 {
+            (*self).as_i32()
+        }
+    }
+    impl AsI32 for i32 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for u32 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for i16 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for u16 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for i8 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for u8 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for char {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for usize {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
         }
     }
     pub fn as_i64<T: AsI64>(t: T) -> i64 {
@@ -460,6 +701,24 @@ mod _rt {
         fn as_i64(self) -> i64 {
             self as i64
         }
+    }
+    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
+        if cfg!(debug_assertions) {
+            String::from_utf8(bytes).unwrap()
+        } else {
+            unsafe { String::from_utf8_unchecked(bytes) }
+        }
+    }
+    pub unsafe fn invalid_enum_discriminant<T>() -> T {
+        if cfg!(debug_assertions) {
+            panic!("invalid enum discriminant")
+        } else {
+            unsafe { core::hint::unreachable_unchecked() }
+        }
+    }
+    #[cfg(target_arch = "wasm32")]
+    pub fn run_ctors_once() {
+        ::leasehold_guest::__private::wit_bindgen::rt::run_ctors_once();
     }
     pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
         if size == 0 {
@@ -505,23 +764,26 @@ macro_rules! __export_job_impl {
         =
         "component-type:wit-bindgen:0.61.1:leasehold:job@1.0.0:job:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 620] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 778] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf2\x03\x01A\x02\x01\
-A\x09\x01B\x09\x01r\x07\x02idw\x06tenants\x06modules\x05queues\x07attempty\x0cma\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x90\x05\x01A\x02\x01\
+A\x0a\x01B\x0d\x01r\x07\x02idw\x06tenants\x06modules\x05queues\x07attempty\x0cma\
 x-attemptsy\x0atimeout-msw\x04\0\x03job\x03\0\0\x01kw\x01r\x02\x07messages\x08de\
 lay-ms\x02\x04\0\x05retry\x03\0\x03\x01q\x03\x05retry\x01\x04\0\x04dead\x01s\0\x06\
-snooze\x01w\0\x04\0\x07failure\x03\0\x05\x01m\x05\x05trace\x05debug\x04info\x04w\
-arn\x05error\x04\0\x05level\x03\0\x07\x03\0\x19leasehold:job/types@1.0.0\x05\0\x02\
-\x03\0\0\x05level\x01B\x06\x02\x03\x02\x01\x01\x04\0\x05level\x03\0\0\x01@\x02\x05\
-level\x01\x07messages\x01\0\x04\0\x03log\x01\x02\x01@\0\0\x7f\x04\0\x10cancel-re\
-quested\x01\x03\x03\0\x18leasehold:job/host@1.0.0\x05\x02\x02\x03\0\0\x03job\x02\
-\x03\0\0\x07failure\x01B\x08\x02\x03\x02\x01\x03\x04\0\x03job\x03\0\0\x02\x03\x02\
-\x01\x04\x04\0\x07failure\x03\0\x02\x01p}\x01j\x01\x04\x01\x03\x01@\x02\x03job\x01\
-\x07payload\x04\0\x05\x04\0\x03run\x01\x06\x04\0\x1bleasehold:job/handler@1.0.0\x05\
-\x05\x04\0\x17leasehold:job/job@1.0.0\x04\0\x0b\x09\x01\0\x03job\x03\0\0\0G\x09p\
-roducers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\
-\x060.61.1";
+snooze\x01w\0\x04\0\x07failure\x03\0\x05\x01p}\x01ks\x01r\x07\x06modules\x07payl\
+oad\x07\x05queue\x08\x08priorityz\x08delay-ms\x02\x0aunique-key\x08\x0fconcurren\
+cy-key\x08\x04\0\x09follow-up\x03\0\x09\x01m\x05\x05trace\x05debug\x04info\x04wa\
+rn\x05error\x04\0\x05level\x03\0\x0b\x03\0\x19leasehold:job/types@1.0.0\x05\0\x02\
+\x03\0\0\x05level\x02\x03\0\0\x09follow-up\x01B\x0b\x02\x03\x02\x01\x01\x04\0\x05\
+level\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09follow-up\x03\0\x02\x01@\x02\x05level\
+\x01\x07messages\x01\0\x04\0\x03log\x01\x04\x01@\0\0\x7f\x04\0\x10cancel-request\
+ed\x01\x05\x01j\0\x01s\x01@\x01\x03job\x03\0\x06\x04\0\x07enqueue\x01\x07\x03\0\x18\
+leasehold:job/host@1.0.0\x05\x03\x02\x03\0\0\x03job\x02\x03\0\0\x07failure\x01B\x08\
+\x02\x03\x02\x01\x04\x04\0\x03job\x03\0\0\x02\x03\x02\x01\x05\x04\0\x07failure\x03\
+\0\x02\x01p}\x01j\x01\x04\x01\x03\x01@\x02\x03job\x01\x07payload\x04\0\x05\x04\0\
+\x03run\x01\x06\x04\0\x1bleasehold:job/handler@1.0.0\x05\x06\x04\0\x17leasehold:\
+job/job@1.0.0\x04\0\x0b\x09\x01\0\x03job\x03\0\0\0G\x09producers\x01\x0cprocesse\
+d-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
         };
     };
 }
@@ -534,19 +796,23 @@ pub use __export_job_impl as export;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 561] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x97\x03\x01A\x02\x01\
-A\x05\x01B\x09\x01r\x07\x02idw\x06tenants\x06modules\x05queues\x07attempty\x0cma\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 719] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb5\x04\x01A\x02\x01\
+A\x06\x01B\x0d\x01r\x07\x02idw\x06tenants\x06modules\x05queues\x07attempty\x0cma\
 x-attemptsy\x0atimeout-msw\x04\0\x03job\x03\0\0\x01kw\x01r\x02\x07messages\x08de\
 lay-ms\x02\x04\0\x05retry\x03\0\x03\x01q\x03\x05retry\x01\x04\0\x04dead\x01s\0\x06\
-snooze\x01w\0\x04\0\x07failure\x03\0\x05\x01m\x05\x05trace\x05debug\x04info\x04w\
-arn\x05error\x04\0\x05level\x03\0\x07\x03\0\x19leasehold:job/types@1.0.0\x05\0\x02\
-\x03\0\0\x05level\x01B\x06\x02\x03\x02\x01\x01\x04\0\x05level\x03\0\0\x01@\x02\x05\
-level\x01\x07messages\x01\0\x04\0\x03log\x01\x02\x01@\0\0\x7f\x04\0\x10cancel-re\
-quested\x01\x03\x03\0\x18leasehold:job/host@1.0.0\x05\x02\x04\07leasehold:job/jo\
-b-with-all-of-its-exports-removed@1.0.0\x04\0\x0b)\x01\0#job-with-all-of-its-exp\
-orts-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x07\
-0.258.3\x10wit-bindgen-rust\x060.61.1";
+snooze\x01w\0\x04\0\x07failure\x03\0\x05\x01p}\x01ks\x01r\x07\x06modules\x07payl\
+oad\x07\x05queue\x08\x08priorityz\x08delay-ms\x02\x0aunique-key\x08\x0fconcurren\
+cy-key\x08\x04\0\x09follow-up\x03\0\x09\x01m\x05\x05trace\x05debug\x04info\x04wa\
+rn\x05error\x04\0\x05level\x03\0\x0b\x03\0\x19leasehold:job/types@1.0.0\x05\0\x02\
+\x03\0\0\x05level\x02\x03\0\0\x09follow-up\x01B\x0b\x02\x03\x02\x01\x01\x04\0\x05\
+level\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09follow-up\x03\0\x02\x01@\x02\x05level\
+\x01\x07messages\x01\0\x04\0\x03log\x01\x04\x01@\0\0\x7f\x04\0\x10cancel-request\
+ed\x01\x05\x01j\0\x01s\x01@\x01\x03job\x03\0\x06\x04\0\x07enqueue\x01\x07\x03\0\x18\
+leasehold:job/host@1.0.0\x05\x03\x04\07leasehold:job/job-with-all-of-its-exports\
+-removed@1.0.0\x04\0\x0b)\x01\0#job-with-all-of-its-exports-removed\x03\0\0\0G\x09\
+producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rus\
+t\x060.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -4,8 +4,8 @@ pub(crate) use imp::{Handle, log};
 
 #[cfg(target_family = "wasm")]
 mod imp {
-    use crate::{FollowUp, Level};
     use crate::bindings::leasehold::job::host;
+    use crate::{FollowUp, Level};
 
     /// Nothing to hold: the worker knows which job is asking.
     #[derive(Debug)]

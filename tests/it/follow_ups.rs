@@ -76,14 +76,19 @@ async fn one_that_is_refused_refuses_them_all_and_says_which() {
     assert!(is_refused_follow_up(&error));
     let error = format!("{error:#}");
     assert!(error.contains("follow-up job 2 was refused: tenant 'default' has no module named 'nobody'"), "{error}");
-    assert_eq!(db.value::<i64>("select count(*) from leasehold.live_jobs where running").await, 1, "nothing was written");
+    assert_eq!(
+        db.value::<i64>("select count(*) from leasehold.live_jobs where running").await,
+        1,
+        "nothing was written"
+    );
     assert_eq!(db.value::<i64>("select count(*) from leasehold.live_jobs").await, 1);
 }
 
 /// The job jobs/fan-out under a grant, with a worker.
 async fn fan_out(db: &TestDb, follow_ups: u32, payload: &str) -> leasehold_tests::scenario::Job {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobs/target/modules/fan-out.wasm");
-    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run scripts/build-jobs", path.display()));
+    let bytes =
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run scripts/build-jobs", path.display()));
     let limits = Limits { follow_ups, ..Limits::default() };
     db.push(Upload { limits, ..Upload::component("fan-out", &bytes) }).await;
     db.push(Upload { limits: guests::LIMITS, ..Upload::component("echo", &guests::core("echo")) }).await;

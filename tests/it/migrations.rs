@@ -57,10 +57,10 @@ async fn migrators_take_turns() {
     let db = TestDb::empty().await;
     let stores: Vec<_> = (0..6).map(|_| store(db.url())).collect();
     let done = futures_util::future::join_all(stores.iter().map(|store| store.migrate(false))).await;
-    let mut counts: Vec<_> =
-        done.into_iter().map(|done| done.unwrap_or_else(|error| panic!("{error:#}")).len()).collect();
-    counts.sort_unstable();
-    assert_eq!(counts, [0, 0, 0, 0, 0, 3]);
+    let done: Vec<_> = done.into_iter().flat_map(|done| done.unwrap_or_else(|error| panic!("{error:#}"))).collect();
+    // The tables and what works on them come in two transactions, so two migrators may share the work.
+    let names: BTreeSet<_> = done.iter().map(|migration| migration.name.as_str()).collect();
+    assert_eq!((done.len(), names.len()), (3, 3), "each was applied once: {done:?}");
 }
 
 #[tokio::test]

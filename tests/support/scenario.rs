@@ -4,7 +4,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use leasehold::job::{Digest, JobId, Limits, ModuleKind};
-use leasehold::outcome::{Failure, FailureKind, Log, OnFailure, Usage};
+use leasehold::outcome::{Failure, FailureKind, OnFailure};
 use leasehold::settlement::{Settled, Settlement};
 use leasehold::store::{Batch, Bounds, Claimed, ClaimedJob, NewVersion, Reaped, Report, Store, WorkerId};
 use serde_json::Value;
@@ -287,7 +287,11 @@ impl TestDb {
 
     /// Waits until a job has ended, however.
     pub async fn wait_for_end(&self, id: JobId) -> Job {
-        self.wait_until(&format!("job {id} has ended"), &format!("exists (select from leasehold.history where id = {id})")).await;
+        self.wait_until(
+            &format!("job {id} has ended"),
+            &format!("exists (select from leasehold.history where id = {id})"),
+        )
+        .await;
         self.job(id).await
     }
 

@@ -78,7 +78,7 @@ pub(super) fn build(config: &SandboxConfig) -> anyhow::Result<(Engine, Allocatio
     }
 }
 
-fn common() -> Config {
+pub(super) fn common() -> Config {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)

@@ -3,8 +3,8 @@
 
 use super::failure::Interrupt;
 use super::state::State;
-use bindings::leasehold::job::host::Host;
 use crate::outcome::FollowUp;
+use bindings::leasehold::job::host::Host;
 use bindings::leasehold::job::types::{self, Level};
 
 pub(super) mod bindings {

@@ -12,7 +12,7 @@ use tracing::{error, warn};
 use super::claimer::Room;
 use super::{Shared, Stage};
 use crate::job::{Claim, JobId, Limits};
-use crate::outcome::{Failure, FailureKind, Log, Outcome, Run, Stop, Usage};
+use crate::outcome::{Failure, FailureKind, Outcome, Run, Stop};
 use crate::sandbox::{JobInput, LoadError, PrepareError, RunControl};
 use crate::settlement::{HOST_FAULT_DELAY, Settlement, decide};
 use crate::store::{ClaimedJob, Report};
@@ -84,7 +84,6 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
     }
     let settlement = decide(&claim, run.outcome, control.cancel_requested(), rand::random());
     Report { job_id, lease_no, settlement, usage: run.usage, log: run.log, follow_ups: run.follow_ups }
-}
 }
 
 fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name: &str) -> Claim {

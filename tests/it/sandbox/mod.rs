@@ -1,3 +1,4 @@
+mod bombs;
 mod cli;
 mod commands;
 mod limits;

@@ -9,7 +9,6 @@ use super::Args;
 use super::measure::{self, MODULE, QUEUE};
 use super::report::{Report, Target};
 use crate::job::{Limits, ModuleKind};
-use crate::outcome::{Log, Usage};
 use crate::settlement::{Settled, Settlement};
 use crate::store::{BareEnd, Batch, Bounds, ClaimedJob, NewVersion, Report as RunReport, Store};
 use crate::worker::WorkerConfig;
