@@ -28,7 +28,8 @@ begin
             perform leasehold.enqueue(
                 module => v_job.asked ->> 'module', payload => v_job.payload, tenant => v_parent.tenant,
                 queue => coalesce(v_job.asked ->> 'queue', v_parent.queue), priority => (v_job.asked ->> 'priority')::int,
-                run_at => clock_timestamp() + least((v_job.asked ->> 'delay_ms')::numeric, 31622400000)::float8 * interval '1 millisecond',
+                run_at => case when v_job.asked ->> 'delay_ms' is not null then
+                              clock_timestamp() + least((v_job.asked ->> 'delay_ms')::numeric, 31622400000)::float8 * interval '1 millisecond' end,
                 unique_key => v_job.asked ->> 'unique_key', concurrency_key => v_job.asked ->> 'concurrency_key');
         exception when others then
             -- What is refused for another reason than what the guest asked for is none of its doing.
