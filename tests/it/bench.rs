@@ -83,7 +83,7 @@ async fn enqueues_beside_bare_inserts() {
 
 #[tokio::test]
 async fn an_idle_worker() {
-    let found = bench(&["idle", "--seconds", "2"]).await;
+    let found = bench(&["idle", "--seconds", "6"]).await;
     has(&found, "statements_per_second pickup_p50_ms pickup_p99_ms done_p50_ms done_p99_ms");
     is_ratio(&found, "statements_per_second", json!({ "at_most": 2.0 }));
 }

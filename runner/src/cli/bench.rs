@@ -38,7 +38,7 @@ pub struct Args {
     /// How many jobs are drained. Default: 100000; of snapshot 200000
     #[arg(long, global = true, value_parser = clap::value_parser!(u32).range(100..))]
     jobs: Option<u32>,
-    /// How many jobs run at once; of article 8
+    /// How many jobs run at once; article has always 8
     #[arg(long, global = true, default_value_t = 64)]
     slots: usize,
     /// Over how many tenants the jobs are spread

@@ -1,15 +1,22 @@
-//! What the benches ask the database besides.
+//! What the benches ask the database besides. What writes into tables by hand does so in a database of a bench's own only.
 
 mod article;
 mod bare;
 mod past;
 mod scratch;
 
+use std::time::Duration;
+
 use tokio_postgres::types::Type;
 
 pub(crate) use bare::BareEnd;
 
 use super::{Store, get};
+
+/// How the databases of benches are called.
+const SCRATCH: &str = "leasehold_bench_";
+/// How long one statement may fill in rows.
+const FILL_LIMIT: Duration = Duration::from_secs(120);
 
 impl Store {
     /// The highest id given so far.
@@ -50,6 +57,12 @@ impl Store {
     /// Settles the tables after a bulk load, as autovacuum would within a minute.
     pub(crate) async fn tidy(&self) -> anyhow::Result<()> {
         self.batch("vacuum analyze leasehold.live_jobs").await
+    }
+
+    /// Refuses a database that was not made for a bench.
+    fn ensure_scratch(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(self.database.name().starts_with(SCRATCH), "{} was not made for a bench", self.database);
+        Ok(())
     }
 
     /// Statements without parameters, for as long as they take.

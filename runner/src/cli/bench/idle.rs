@@ -7,8 +7,9 @@ use super::report::{Report, Target};
 use super::worker::Running;
 use crate::store::Store;
 
-/// How long the worker settles down before it is watched, so that it sleeps.
-const SETTLE: Duration = Duration::from_secs(3);
+/// How long the worker settles down before it is watched: it sleeps at once, but the server's sessions tell of what they did as
+/// late as after ten idle seconds, and what was asked before must not be counted.
+const SETTLE: Duration = Duration::from_secs(12);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

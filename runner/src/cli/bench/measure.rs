@@ -152,10 +152,23 @@ pub async fn latency(
     Ok((of(|t| t.0), of(|t| t.1)))
 }
 
-fn percentiles(mut sorted: Vec<f64>) -> Percentiles {
-    sorted.sort_by(f64::total_cmp);
-    let at = |share: f64| sorted.get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1)));
-    Percentiles { p50_ms: at(0.5).copied().unwrap_or(f64::NAN), p99_ms: at(0.99).copied().unwrap_or(f64::NAN) }
+fn percentiles(mut values: Vec<f64>) -> Percentiles {
+    values.sort_by(f64::total_cmp);
+    Percentiles { p50_ms: at(&values, 0.5), p99_ms: at(&values, 0.99) }
+}
+
+fn at(sorted: &[f64], share: f64) -> f64 {
+    let index = (sorted.len() as f64 * share) as usize;
+    sorted.get(index.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+/// The median of each figure over some rounds.
+pub fn medians<const N: usize>(rounds: &[[f64; N]]) -> [f64; N] {
+    std::array::from_fn(|figure| {
+        let mut values: Vec<f64> = rounds.iter().map(|round| round[figure]).collect();
+        values.sort_by(f64::total_cmp);
+        at(&values, 0.5)
+    })
 }
 
 pub fn bar(length: u64, what: &'static str) -> ProgressBar {

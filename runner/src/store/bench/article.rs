@@ -30,6 +30,7 @@ pub(crate) struct ArticleJob {
 impl Store {
     /// Makes the table anew with the jobs "job 1", "job 2", ...
     pub(crate) async fn article_setup(&self, jobs: u32) -> anyhow::Result<()> {
+        self.ensure_scratch()?;
         self.batch(TABLE).await?;
         let sql = "insert into article.jobs (payload) select 'job ' || n from generate_series(1, $1::bigint) n";
         self.article(sql, &[&i64::from(jobs)]).await?;

@@ -3,6 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::super::{Store, get};
+use super::FILL_LIMIT;
 
 /// How a job of the plain table ends.
 #[derive(Debug, Clone, Copy)]
@@ -28,10 +29,12 @@ const TABLE: &str = "
 impl Store {
     /// Makes the table anew with so many jobs.
     pub(crate) async fn fill_bare(&self, jobs: u32, payload: &str) -> anyhow::Result<()> {
+        self.ensure_scratch()?;
         self.batch(TABLE).await?;
         let sql = "insert into bare.jobs (payload, run_at)
                    select $1, now() - interval '1 hour' + n * interval '1 microsecond' from generate_series(1, $2) n";
-        self.rows("filling the plain table", sql, &[(&payload, Type::TEXT), (&i64::from(jobs), Type::INT8)]).await?;
+        let params = [(&payload as _, Type::TEXT), (&i64::from(jobs) as _, Type::INT8)];
+        self.rows_within(FILL_LIMIT, "filling the plain table", sql, &params).await?;
         self.batch("vacuum analyze bare.jobs").await
     }
 

@@ -1,14 +1,10 @@
 //! What a database has that was long in use: a history, jobs for later, somebody's old snapshot.
 
-use std::time::Duration;
-
 use deadpool_postgres::Object;
 use tokio_postgres::types::Type;
 
 use super::super::{Store, explain};
-
-/// How long one statement may fill in rows.
-const FILL_LIMIT: Duration = Duration::from_secs(120);
+use super::FILL_LIMIT;
 
 impl Store {
     /// Jobs that have finished just now, so that they lie in the partition that settling writes to. Their ids are negative:
@@ -21,6 +17,7 @@ impl Store {
         already: u32,
         count: u32,
     ) -> anyhow::Result<()> {
+        self.ensure_scratch()?;
         let sql = "insert into leasehold.history (tenant_id, module_id, id, state, priority, attempt, max_attempts, lease_no, crash_count,
                        version, version_pinned, run_at, enqueued_at, started_at, finished_at, worker_id, fuel, wall_us, cpu_us,
                        memory_peak_bytes, queue, payload, result)
@@ -42,6 +39,7 @@ impl Store {
 
     /// Jobs that are due tomorrow.
     pub(crate) async fn fill_future(&self, tenant: &str, module: &str, queue: &str, count: u32) -> anyhow::Result<()> {
+        self.ensure_scratch()?;
         let sql = "insert into leasehold.live_jobs (tenant_id, module_id, priority, max_attempts, queue, run_at, enqueued_at, payload)
             select tenant_id, module_id, 0, 5, $3, now() + interval '1 day' + n * interval '1 millisecond', now(), '\"xxxxxxxxxxxxxxxx\"'
               from leasehold.modules m join leasehold.tenants t using (tenant_id), generate_series(1, $4) n

@@ -6,6 +6,7 @@ use deadpool_postgres::Object;
 use tokio_postgres::types::Type;
 
 use super::super::{Store, explain, get};
+use super::SCRATCH;
 
 pub(crate) struct Scratch {
     name: String,
@@ -14,14 +15,14 @@ pub(crate) struct Scratch {
 
 impl Store {
     /// Makes a database on this server, and drops those of benches that were killed.
-    pub(crate) async fn create_scratch(&self, prefix: &str) -> anyhow::Result<Scratch> {
+    pub(crate) async fn create_scratch(&self) -> anyhow::Result<Scratch> {
         let sql = "select datname::text from pg_database d where starts_with(datname, $1)
                       and not exists (select from pg_stat_activity a where a.datname = d.datname or a.application_name = d.datname)";
-        for row in self.rows("looking for left-over databases", sql, &[(&prefix, Type::TEXT)]).await? {
+        for row in self.rows("looking for left-over databases", sql, &[(&SCRATCH, Type::TEXT)]).await? {
             // It may be somebody else's to drop, or two benches are at it.
             let _ = self.batch(&format!("drop database if exists {}", get::<String>(&row, 0)?)).await;
         }
-        let name = format!("{prefix}{:08x}", rand::random::<u32>());
+        let name = format!("{SCRATCH}{:08x}", rand::random::<u32>());
         let session = self.client().await?;
         session.batch_execute(&format!("set application_name = '{name}'")).await.map_err(explain)?;
         let created = session.batch_execute(&format!("create database {name}")).await.map_err(explain);
