@@ -21,15 +21,21 @@ begin
     end loop;
 
     grant usage on schema leasehold to leasehold_worker, leasehold_producer;
-    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats to leasehold_worker, leasehold_producer;
+    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats, leasehold.schedules to leasehold_worker, leasehold_producer;
     grant execute on all functions in schema leasehold to leasehold_worker;
-    revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue from leasehold_worker;
+    revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue,
+        leasehold.check_cron, leasehold.find_schedule, leasehold.enqueue_scheduled from leasehold_worker;
     grant select on leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version
         to leasehold_worker;
     grant execute on function
         leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int),
         leasehold.enqueue(text, text, text, text, int, timestamptz, int, interval, interval, int),
         leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int),
-        leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.cancel, leasehold.redrive, leasehold.as_json
+        leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.cancel, leasehold.redrive, leasehold.as_json,
+        leasehold.schedule(text, text, text, jsonb, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
+        leasehold.schedule(text, text, text, text, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
+        leasehold.schedule(text, text, text, bytea, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
+        leasehold.schedule_bytes, leasehold.unschedule, leasehold.pause_schedule, leasehold.resume_schedule, leasehold.fire_schedule,
+        leasehold.schedule_is_held
         to leasehold_producer;
 end $$;

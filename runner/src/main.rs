@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use leasehold::cli::{self, bench, demo, dev, enqueue, job, migrate, module, run, stats, tenant, worker};
+use leasehold::cli::{self, bench, demo, dev, enqueue, job, migrate, module, run, schedule, stats, tenant, worker};
 use tracing_subscriber::EnvFilter;
 
 /// Background jobs in PostgreSQL whose code you do not have to trust.
@@ -27,6 +27,7 @@ enum Command {
     Module(module::Args),
     Enqueue(enqueue::Args),
     Job(job::Args),
+    Schedule(schedule::Args),
     Stats(stats::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -63,6 +64,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Module(args) => module::run(args).await?,
         Command::Enqueue(args) => enqueue::run(args).await?,
         Command::Job(args) => job::run(args).await?,
+        Command::Schedule(args) => schedule::run(args).await?,
         Command::Stats(args) => stats::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,

@@ -13,6 +13,7 @@ mod listen;
 mod maintain;
 mod migrate;
 mod module;
+mod schedule;
 mod settle;
 mod worker;
 
@@ -32,6 +33,7 @@ pub use listen::{Listener, Notice};
 pub use maintain::{DEFAULT_RETENTION_DAYS, Reaped};
 pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
+pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use settle::{Batch, CRASH_LIMIT, Report};
 pub use worker::{Beat, WorkerId};
 

@@ -12,6 +12,7 @@ mod leases;
 mod migrations;
 mod roles;
 mod sandbox;
+mod schedules;
 mod sql_attacks;
 mod states;
 mod storable;
