@@ -10,23 +10,31 @@
 -- schedule's error, and the fire stays due: it is tried again after 5 s, then after twice as long, at last every 5 minutes. When
 -- it goes through, the policy for missed fires counts, as after a pause. Of several fires, those before the refused one stay.
 --
+-- p_bytes bounds the payloads of one call, so that it ends in time whatever a tenant has scheduled: past them, a schedule goes on from
+-- the fire that it has come to, and the others are left for the next look.
+--
 -- Answers the schedules that went on or were refused: how many jobs, the last one's id, and the refusal.
 create or replace function leasehold.fire_schedules(
-    p_ids bigint[], p_expected timestamptz[], p_next timestamptz[], p_counts int[], p_nominals timestamptz[], p_errors text[]
+    p_ids bigint[], p_expected timestamptz[], p_next timestamptz[], p_counts int[], p_nominals timestamptz[], p_errors text[], p_bytes bigint
 ) returns table (schedule_id bigint, fired int, job_id bigint, refusal text)
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off
+-- An enqueue that waits for somebody's open transaction is refused for now, instead of making everybody wait.
+set lock_timeout = '100ms' as $$
 declare
     v_look record;
     v_schedule leasehold.timetable;
     v_from int;
     v_nominal timestamptz;
     v_next timestamptz;
+    v_bytes bigint := 0;
+    v_cut boolean;
 begin
     for v_look in
         select l.*, sum(coalesce(l.count, 0)) over (order by l.place) - coalesce(l.count, 0) as skip
           from unnest(p_ids, p_expected, p_next, p_counts, p_errors) with ordinality l(id, expected, next, count, error, place)
-         order by l.id  -- every worker in this order, so none waits for another in a circle
+         order by l.place
     loop
+        exit when v_bytes >= p_bytes;
         select s.* into v_schedule from leasehold.timetable s
          where s.schedule_id = v_look.id and not s.paused and s.look_at <= clock_timestamp() and s.next_fire is not distinct from v_look.expected
            for update skip locked;
@@ -43,7 +51,14 @@ begin
         end if;
         v_next := v_look.next;
         v_from := v_look.skip;
+        v_cut := false;
         foreach v_nominal in array p_nominals[v_from + 1 : v_from + coalesce(v_look.count, 0)] loop
+            if v_bytes >= p_bytes then
+                v_next := v_nominal;
+                v_cut := true;
+                exit;
+            end if;
+            v_bytes := v_bytes + octet_length(v_schedule.payload);
             begin
                 job_id := leasehold.enqueue_scheduled(v_schedule, v_nominal);
                 fired := fired + 1;
@@ -55,7 +70,7 @@ begin
         end loop;
         update leasehold.timetable s
            set next_fire = v_next,
-               look_at = case when refusal is null then v_next + s.spread_offset_ms * interval '1 millisecond'
+               look_at = case when v_cut then clock_timestamp() when refusal is null then v_next + s.spread_offset_ms * interval '1 millisecond'
                               else clock_timestamp() + least(interval '5 seconds' * power(2, least(s.refusals, 10)), interval '5 minutes') end,
                refusals = case when refusal is null then 0 else s.refusals + 1 end,
                error = left(refusal, 2000), error_at = case when refusal is not null then clock_timestamp() end,

@@ -83,7 +83,7 @@ async fn a_producer_enqueues_cancels_redrives_and_looks_and_does_nothing_else() 
     );
     denied(&producer, "select leasehold.reap(1, 1)").await;
     denied(&producer, "select * from leasehold.due_schedules(1)").await;
-    denied(&producer, "select leasehold.fire_schedules('{}', '{}', '{}', '{}', '{}', '{}')").await;
+    denied(&producer, "select leasehold.fire_schedules('{}', '{}', '{}', '{}', '{}', '{}', 1)").await;
     denied(&producer, "select leasehold.find_schedule('s', 'default')").await;
     denied(&producer, "select leasehold.move_to_cancelled(1, null, null, null, null, null)").await;
     denied(&producer, "select leasehold.claim(1, '{default}', 1, 1, 1, '{}', '{}', '{}', '{}')").await;

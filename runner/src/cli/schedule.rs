@@ -254,6 +254,7 @@ async fn next(args: Next) -> anyhow::Result<()> {
         let fires = fires.collect::<anyhow::Result<Vec<_>>>()?;
         return print::json(&serde_json::json!({ "next": fires, "spread_offset_ms": spread_offset_ms }));
     }
+    anyhow::ensure!(!fires.is_empty(), "no fire follows {} before the year 5000", in_utc(after)?);
     let rows = fires.iter().map(|fire| Ok(vec![in_zone(&cron, *fire)?, in_utc(*fire)?]));
     print::table(&["in its time zone", "utc"], rows.collect::<anyhow::Result<Vec<_>>>()?);
     if !offset.is_zero() {

@@ -17,8 +17,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(3);
 const APART: Duration = Duration::from_millis(20);
 /// How many schedules one look brings.
 const SCHEDULES: usize = 100;
-/// How many jobs one statement enqueues, unless a single schedule has more: well within a call's time.
+/// How many jobs one statement enqueues, unless a single schedule has more: well within a call's time. Their bytes are bounded too.
 const JOBS: usize = 500;
+/// A batch that the database refuses is halved until the one bad schedule stands alone: seven times. After so many failures it is
+/// the database.
+const FAILURES: u32 = 10;
 /// The first and the longest wait while nothing that was due went on: others fire it in this moment, or hold it locked.
 const HELD_UP: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
@@ -64,9 +67,24 @@ pub async fn look(store: &Store) -> anyhow::Result<Looked> {
     if due.schedules.is_empty() {
         return Ok(Looked { went_on: true, wait });
     }
-    let mut went_on = 0;
-    for fires in batches(due.schedules.iter().map(fire).collect()) {
-        for fired in store.fire_schedules(&fires).await? {
+    let (mut went_on, mut failures) = (0, 0);
+    let mut batches = batches(due.schedules.iter().map(fire).collect());
+    while let Some(mut fires) = batches.pop() {
+        let fired = match store.fire_schedules(&fires).await {
+            Ok(fired) => fired,
+            Err(cause) => {
+                failures += 1;
+                anyhow::ensure!(failures < FAILURES, cause);
+                warn!(schedules = fires.len(), "{cause:#}");
+                // Whichever of them it was, the others need not wait for it.
+                if fires.len() > 1 {
+                    let half = fires.split_off(fires.len() / 2);
+                    batches.extend([half, fires]);
+                }
+                continue;
+            }
+        };
+        for fired in fired {
             went_on += 1;
             let Some(schedule) = due.schedules.iter().find(|schedule| schedule.id == fired.id) else { continue };
             let (tenant, name) = (&schedule.tenant, &schedule.name);

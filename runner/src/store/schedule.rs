@@ -111,6 +111,9 @@ pub struct Fired {
     pub refusal: Option<String>,
 }
 
+/// How many bytes of payload one call enqueues, or one fire more: what the database writes well within a call's time.
+const FIRE_BYTES: i64 = 16 << 20;
+
 const SCHEDULE_COLUMNS: &str = "tenant, name, cron, time_zone, module, paused, held, next_fire::text, last_fire::text, last_fired_at::text, \
      last_job_id, error, error_at::text, missed::text, missed_limit, (extract(epoch from spread) * 1000)::int8 as spread_ms, \
      (extract(epoch from spread_offset) * 1000)::int8 as spread_offset_ms, time_key, queue, priority, max_attempts, \
@@ -230,7 +233,7 @@ impl Store {
                 }
             }
         }
-        let sql = "-- fire_schedules\nselect * from leasehold.fire_schedules($1, $2, $3, $4, $5, $6)";
+        let sql = "-- fire_schedules\nselect * from leasehold.fire_schedules($1, $2, $3, $4, $5, $6, $7)";
         let params = [
             (&ids as _, Type::INT8_ARRAY),
             (&expected as _, Type::TIMESTAMPTZ_ARRAY),
@@ -238,6 +241,7 @@ impl Store {
             (&counts as _, Type::INT4_ARRAY),
             (&nominals as _, Type::TIMESTAMPTZ_ARRAY),
             (&errors as _, Type::TEXT_ARRAY),
+            (/* bytes */ &FIRE_BYTES as _, Type::INT8),
         ];
         let rows = self.rows("firing schedules", sql, &params).await?;
         Ok(rows
