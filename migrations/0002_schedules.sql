@@ -40,6 +40,7 @@ create table leasehold.timetable (
     constraint timetable_payload_is_at_most_1_mib check (octet_length(payload) <= 1048576),
     constraint timetable_missed_limit_in_range check (missed_limit between 1 and 1000),
     constraint timetable_spread_offset_within_spread check (spread_offset_ms = 0 or spread_offset_ms between 0 and spread_ms - 1),
+    constraint timetable_next_fire_is_a_whole_second check (mod(extract(epoch from next_fire), 1) = 0),
     constraint timetable_error_has_its_time check ((error is null) = (error_at is null))
 ) with (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0

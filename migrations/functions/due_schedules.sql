@@ -16,11 +16,18 @@ begin
     select ceil(extract(epoch from min(s.look_at) - v_now) * 1000) into wait_ms from leasehold.timetable s where not s.paused and s.look_at > v_now;
     return next;
     return query
-        select s.schedule_id, t.name::text, s.name::text, s.cron, s.time_zone, s.next_fire, s.spread_offset_ms, s.missed::text, s.missed_limit, v_now, null::bigint
+        with modules as materialized (  -- what holds is asked once a module, however many schedules it has
+            select d.tenant_id, d.module
+              from (select distinct s.tenant_id, s.module from leasehold.timetable s where not s.paused and s.look_at <= v_now) d
+              left join leasehold.modules m on m.tenant_id = d.tenant_id and m.name = d.module
+             where not leasehold.schedule_is_held(d.tenant_id, m.module_id)
+        )
+        select s.schedule_id, t.name::text, s.name::text, s.cron, s.time_zone, s.next_fire, s.spread_offset_ms, s.missed::text, s.missed_limit,
+               v_now, null::bigint
           from leasehold.timetable s
+          join modules m on m.tenant_id = s.tenant_id and m.module = s.module
           join leasehold.tenants t on t.tenant_id = s.tenant_id
-          left join leasehold.modules m on m.tenant_id = s.tenant_id and m.name = s.module
-         where not s.paused and s.look_at <= v_now and not leasehold.schedule_is_held(s.tenant_id, m.module_id)
+         where not s.paused and s.look_at <= v_now
          order by s.look_at, s.schedule_id limit p_limit
            for update of s skip locked;
 end $$;

@@ -3,7 +3,8 @@
 --   p_expected  the next_fire it saw. Another one by now (somebody else fired it, or changed it) and nothing happens to it.
 --   p_next      the next_fire to go on with
 --   p_counts    how many of p_nominals are this schedule's, in order: each becomes a job
---   p_errors    why it has no next fire: nothing fires, and it is looked at again in an hour, or when it is changed
+--   p_errors    why this worker can compute none: nothing fires, and it is looked at again in an hour (a worker of another version may
+--               know a zone that this one does not; what was due is then missed), or when it is changed
 -- A schedule that somebody holds locked is left for the next look, as is one that was paused or held meanwhile.
 --
 -- An enqueue that is refused (its module was removed, a quota is full) holds up no other schedule. The refusal is kept as the
@@ -44,7 +45,7 @@ begin
         schedule_id := v_schedule.schedule_id; fired := 0; job_id := null; refusal := v_look.error;
         if v_look.error is not null then
             update leasehold.timetable s
-               set next_fire = null, look_at = clock_timestamp() + interval '1 hour', error = left(v_look.error, 2000), error_at = clock_timestamp()
+               set look_at = clock_timestamp() + interval '1 hour', error = left(v_look.error, 2000), error_at = clock_timestamp()
              where s.schedule_id = v_schedule.schedule_id;
             return next;
             continue;

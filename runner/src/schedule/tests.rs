@@ -49,6 +49,8 @@ fn expressions_mean_what_crontab_says() {
         ("0 0 3 * sun", ["2026-01-03T00:00:00Z", "2026-01-04T00:00:00Z"]),
         ("0 0 29 2 *", ["2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"]),
         ("0 12 L * *", ["2026-01-31T12:00:00Z", "2026-02-28T12:00:00Z"]),
+        ("0 12 15W * *", ["2026-01-15T12:00:00Z", "2026-02-16T12:00:00Z"]),
+        ("0 12 * * 5L", ["2026-01-30T12:00:00Z", "2026-02-27T12:00:00Z"]),
         ("0 12 * * fri#2", ["2026-01-09T12:00:00Z", "2026-02-13T12:00:00Z"]),
     ] {
         assert_eq!(next(cron, "UTC", new_year, 2), fires, "{cron}");
@@ -303,16 +305,15 @@ fn no_fire_is_missed_or_doubled_at_any_jump_of_any_zone_for_ten_years() {
     let (from, to) = (second("2026-01-01T12:00:00Z"), second("2036-12-31T12:00:00Z"));
     let zones: Vec<String> = ZONES.available().map(|name| name.to_string()).collect();
     assert!(zones.len() > 550, "{} zones", zones.len());
-    let (mut count, mut kinds) = (0, HashMap::new()); let mut tj = Duration::ZERO; let t0 = std::time::Instant::now(); let mut ta = Duration::ZERO;
+    let (mut count, mut kinds) = (0, HashMap::new());
     for zone in &zones {
         let rules = ZONES.get(zone).expect("it is listed");
-        let t = std::time::Instant::now(); let js = jumps(&rules, from, to); tj += t.elapsed();
-        for jump in js {
+        for jump in jumps(&rules, from, to) {
             count += 1;
             assert!((jump.after - jump.before).abs() <= 3 * HOUR && jump.at % 60 == 0, "{zone}: {jump:?}");
             // What the oracle says depends on nothing but the jump itself.
             let kind = kinds.entry(jump).or_insert_with(|| {
-                let t = std::time::Instant::now(); let all = around(jump); ta += t.elapsed();
+                let all = around(jump);
                 for (expression, expected) in &all {
                     check(zone, jump, expression, expected);
                 }
@@ -323,7 +324,6 @@ fn no_fire_is_missed_or_doubled_at_any_jump_of_any_zone_for_ten_years() {
             }
         }
     }
-    println!("jumps {tj:?} oracle {ta:?} all {:?}", t0.elapsed());
     println!("{} zones, {count} jumps of {} kinds", zones.len(), kinds.len());
     assert!(count > 3_000, "{count} jumps");
 }
