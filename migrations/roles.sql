@@ -21,12 +21,13 @@ begin
     end loop;
 
     grant usage on schema leasehold to leasehold_worker, leasehold_producer;
-    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats, leasehold.limits to leasehold_worker, leasehold_producer;
+    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats, leasehold.limits, leasehold.schedules to leasehold_worker, leasehold_producer;
     grant select, insert on leasehold.new_jobs to leasehold_worker, leasehold_producer;
     grant execute on all functions in schema leasehold to leasehold_worker;
     revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue, leasehold.make_gates,
         leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.after_end, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
-        leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for
+        leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for,
+        leasehold.check_cron, leasehold.find_schedule, leasehold.enqueue_scheduled
         from leasehold_worker;
     grant select on leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version
         to leasehold_worker;
@@ -38,6 +39,11 @@ begin
         leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
                           timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
         leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.new_group, leasehold.cancel,
-        leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json
+        leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json,
+        leasehold.schedule(text, text, text, jsonb, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
+        leasehold.schedule(text, text, text, text, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
+        leasehold.schedule(text, text, text, bytea, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
+        leasehold.schedule_bytes, leasehold.unschedule, leasehold.pause_schedule, leasehold.resume_schedule, leasehold.fire_schedule,
+        leasehold.schedule_is_held
         to leasehold_producer;
 end $$;

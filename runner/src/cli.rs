@@ -12,6 +12,7 @@ pub mod module;
 pub mod parse;
 mod print;
 pub mod run;
+pub mod schedule;
 pub mod stats;
 pub mod tenant;
 pub mod worker;

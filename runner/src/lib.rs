@@ -4,6 +4,7 @@
 pub mod job;
 pub mod outcome;
 pub mod retry;
+pub mod schedule;
 pub mod settlement;
 
 // The two sides, which do not know each other: the only SQL, the only wasmtime.

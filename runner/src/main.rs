@@ -4,7 +4,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use leasehold::cli::{self, bench, demo, dev, enqueue, job, limit, migrate, module, run, stats, tenant, worker};
+use leasehold::cli::{
+    self, bench, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant, worker,
+};
 use tracing_subscriber::EnvFilter;
 
 /// Background jobs in PostgreSQL whose code you do not have to trust.
@@ -30,6 +32,7 @@ enum Command {
     Limit(limit::Args),
     Pause(limit::PauseArgs),
     Resume(limit::ResumeArgs),
+    Schedule(schedule::Args),
     Stats(stats::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -69,6 +72,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Limit(args) => limit::run(args).await?,
         Command::Pause(args) => limit::pause(args).await?,
         Command::Resume(args) => limit::resume(args).await?,
+        Command::Schedule(args) => schedule::run(args).await?,
         Command::Stats(args) => stats::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,

@@ -1,4 +1,6 @@
-//! What any worker does for all of them. Each service is idempotent and needs no leader: two workers may do it at once.
+//! What any worker does for all of them: reaps, makes and drops partitions, fires schedules. Each service is idempotent and needs no leader: two workers may do it at once.
+
+pub mod schedules;
 
 use std::time::{Duration, Instant};
 
@@ -27,14 +29,18 @@ impl Default for MaintenanceConfig {
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3600);
 
 /// Runs until `running` turns false.
-pub async fn run(store: Store, config: MaintenanceConfig, mut running: watch::Receiver<bool>) {
+pub async fn run(store: Store, config: MaintenanceConfig, running: watch::Receiver<bool>) {
+    tokio::join!(clean_up(&store, &config, running.clone()), schedules::run(&store, running));
+}
+
+async fn clean_up(store: &Store, config: &MaintenanceConfig, mut running: watch::Receiver<bool>) {
     let mut partitions_due = Instant::now();
     loop {
         tokio::select! {
             () = tokio::time::sleep(jittered(config.reap_every)) => (),
             _ended = running.wait_for(|running| !running) => return,
         }
-        reap(&store).await;
+        reap(store).await;
         until_few("sweeping", || store.sweep()).await;
         if Instant::now() >= partitions_due {
             partitions_due = Instant::now() + PARTITIONS_EVERY;

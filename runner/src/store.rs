@@ -15,6 +15,7 @@ mod listen;
 mod maintain;
 mod migrate;
 mod module;
+mod schedule;
 mod settle;
 mod worker;
 
@@ -38,6 +39,7 @@ pub use listen::{Listener, Notice};
 pub use maintain::{Reaped, Retention, SWEEP_ROWS};
 pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
+pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use settle::{Batch, CRASH_LIMIT, Report};
 pub use worker::{Beat, WorkerId};
 

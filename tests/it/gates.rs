@@ -340,6 +340,8 @@ async fn what_is_paused_does_not_begin_and_goes_on_in_order() {
         assert!(db.value::<bool>(&format!("select leasehold.pause({pause})")).await);
         assert!(!db.value::<bool>(&format!("select leasehold.pause({pause})")).await, "it was paused already");
         assert!(claimer.claim(10).await.is_empty(), "{pause}");
+        let held = "select leasehold.schedule_is_held(tenant_id, module_id) from leasehold.modules where name = 'echo'";
+        assert_eq!(db.value::<bool>(held).await, pause.contains("tenant"), "its schedules wait too: {pause}");
         if pause.contains("module") {
             let other = db.enqueue("'other'").await;
             assert_eq!(ids(&claimer.claim(10).await), [other], "another module is not paused");

@@ -17,6 +17,7 @@ mod migrations;
 mod pgbouncer;
 mod roles;
 mod sandbox;
+mod schedules;
 mod sql_attacks;
 mod states;
 mod storable;

@@ -35,6 +35,14 @@ async fn a_producer_enqueues_cancels_redrives_and_looks_and_does_nothing_else() 
         "select leasehold.enqueue_many('echo', array['1']::jsonb[])",
         "select leasehold.cancel(1)",
         "select leasehold.redrive(1)",
+        "select leasehold.schedule('s', '@hourly', 'echo')",
+        "select leasehold.schedule('s', '@hourly', 'echo', '{}'::jsonb, missed => 'all')",
+        "select leasehold.schedule('s', '@hourly', 'echo', '\\x00'::bytea)",
+        "select leasehold.pause_schedule('s')",
+        "select leasehold.resume_schedule('s')",
+        "select leasehold.fire_schedule('s')",
+        "select * from leasehold.schedules",
+        "select leasehold.unschedule('s')",
         "select * from leasehold.jobs",
         "select * from leasehold.job_attempts",
         "select * from leasehold.queue_stats",
@@ -64,14 +72,24 @@ async fn a_producer_enqueues_cancels_redrives_and_looks_and_does_nothing_else() 
             "enqueue_bytes",
             "enqueue_many",
             "explain",
+            "fire_schedule",
             "new_group",
+            "pause_schedule",
             "redrive",
             "redrive_many",
             "result",
-            "wait"
+            "resume_schedule",
+            "schedule",
+            "schedule_bytes",
+            "schedule_is_held",
+            "unschedule",
+            "wait",
         ]
     );
     denied(&producer, "select leasehold.reap(1, 1)").await;
+    denied(&producer, "select * from leasehold.due_schedules(1)").await;
+    denied(&producer, "select leasehold.fire_schedules('{}', '{}', '{}', '{}', '{}', '{}', 1)").await;
+    denied(&producer, "select leasehold.find_schedule('s', 'default')").await;
     denied(&producer, "select leasehold.move_to_cancelled(1, null, null, null, null, null)").await;
     denied(&producer, "select leasehold.claim(1, '{default}', 1, 1, 1, '{}', '{}', '{}', '{}')").await;
     denied(&producer, "select leasehold.remove_module('default', 'echo', true)").await;
@@ -97,6 +115,9 @@ async fn a_worker_role_can_run_a_worker_and_does_not_reach_into_rows() {
     let elsewhere = leasehold_tests::Claimer::new(db.store().clone(), &["elsewhere"]).await.claim(1).await;
     db.expire_lease(elsewhere[0].id).await;
     db.wait_for(elsewhere[0].id, "queued").await; // reaped by the worker
+    db.sql("select leasehold.schedule('s', '* * * * * *', 'echo')").await;
+    db.wait_until("it fires", "exists (select from leasehold.schedules where last_job_id is not null)").await;
+    db.sql("select leasehold.unschedule('s')").await;
     db.wait_until(
         "partitions are made",
         "(select count(*) from pg_inherits where inhparent = 'leasehold.history'::regclass) > 7",
@@ -104,7 +125,7 @@ async fn a_worker_role_can_run_a_worker_and_does_not_reach_into_rows() {
     .await;
     worker.drain().await;
     drop(lost);
-    for table in ["live_jobs", "history", "attempts", "claims", "lanes", "sleepers"] {
+    for table in ["live_jobs", "history", "attempts", "claims", "lanes", "sleepers", "timetable"] {
         denied(&worker_session, &format!("select * from leasehold.{table}")).await;
         denied(&worker_session, &format!("delete from leasehold.{table}")).await;
     }

@@ -1,5 +1,5 @@
 //! An instant of the database's clock, which this process carries about without reading it: it only comes back as a lower
-//! bound. Never compared with a clock of ours.
+//! bound. Only cron arithmetic reads one. Never compared with a clock of ours.
 
 use std::error::Error;
 
@@ -12,6 +12,17 @@ pub struct DbInstant(i64);
 
 impl DbInstant {
     pub const BEGINNING: Self = Self(i64::MIN);
+
+    /// From 1970 to 2000.
+    const EPOCH_MICROS: i64 = 946_684_800_000_000;
+
+    pub fn from_unix_second(second: i64) -> Self {
+        Self(second.saturating_mul(1_000_000).saturating_sub(Self::EPOCH_MICROS))
+    }
+
+    pub fn unix_micros(self) -> i64 {
+        self.0.saturating_add(Self::EPOCH_MICROS)
+    }
 
     #[cfg(test)]
     pub fn from_micros(micros: i64) -> Self {
