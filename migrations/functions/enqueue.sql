@@ -28,8 +28,11 @@ declare
     v_waits boolean := p_after is not null or p_after_group is not null;
 begin
     v_job := leasehold.check_enqueue(p_module, p_tenant, p_queue, p_priority, p_max_attempts, p_timeout, p_backoff, p_version);
-    v_options := leasehold.job_options(p_concurrency_key, p_concurrency_limit, p_rate_key, p_unique_key, p_unique_for, p_group_id, p_backoff_factor,
-                                       p_backoff_cap, p_backoff_jitter, p_notify, p_on_dead);
+    if num_nonnulls(p_concurrency_key, p_rate_key, p_unique_key, p_unique_for, p_group_id, p_backoff_factor, p_backoff_cap, p_backoff_jitter) > 0
+       or p_notify or p_concurrency_limit <> 1 or p_on_dead <> 'cancel' then
+        v_options := leasehold.job_options(p_concurrency_key, p_concurrency_limit, p_rate_key, p_unique_key, p_unique_for, p_group_id,
+                                           p_backoff_factor, p_backoff_cap, p_backoff_jitter, p_notify, p_on_dead);
+    end if;
     if p_payload is null then
         raise exception 'payload is null' using errcode = 'LH003', hint = 'leave the argument out for an empty JSON object';
     elsif octet_length(p_payload) > 16777216 then  -- live_jobs_payload_fits_into_a_claim, in words

@@ -39,7 +39,9 @@ begin
          where j.id = h.id
     )
     select array_agg(h.id) as ids, (select array_agg(g) from held f, unnest(f.held_gates) g) as places into v_back from held h;
-    perform leasehold.leave_gates(v_back.places);
+    if v_back.places is not null then
+        perform leasehold.leave_gates(v_back.places);
+    end if;
     return query select unnest(v_back.ids), 'queued'::leasehold.job_state;
     return query
         select b, 'dead'::leasehold.job_state

@@ -5,11 +5,6 @@ create or replace function leasehold.job_options(
 ) returns jsonb
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
-    if coalesce(p_concurrency_key, p_rate_key, p_unique_key) is null and coalesce(p_unique_for, p_backoff_cap) is null
-       and p_group_id is null and coalesce(p_backoff_factor, p_backoff_jitter) is null and not coalesce(p_notify, false)
-       and coalesce(p_concurrency_limit, 1) = 1 and coalesce(p_on_dead, 'cancel') = 'cancel' then
-        return null;
-    end if;
     perform leasehold.check_key('concurrency_key', p_concurrency_key), leasehold.check_key('rate_key', p_rate_key),
             leasehold.check_key('unique_key', p_unique_key);
     if p_concurrency_limit not between 1 and 100000 then
