@@ -36,6 +36,10 @@ pub const MISSED_AFTER: Duration = Duration::from_secs(60);
 /// Further than any clock is from UTC, or ever jumps: before this, an instant whose clock shows a time cannot be.
 const NEAR: i64 = 3 * 24 * 3600;
 
+/// The calendar repeats itself after 400 years, so what does not come in the last that croner knows, from 4600 to 4999, never
+/// comes. Looking from here on takes an eighth of the time that it takes from now on.
+const LAST_400_YEARS: Second = 82_994_803_200;
+
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 /// An instant in whole seconds since 1970, as every fire is.
@@ -62,8 +66,7 @@ impl Cron {
         let pattern = parse_pattern(cron)?;
         let hour_bits = (0..24).filter(|hour| pattern.pattern.hour_match(*hour).unwrap_or(false)).count();
         let cron_in_zone = Self { pattern, zone, every_hour: hour_bits == 24 };
-        // The calendar repeats itself after 400 years, so what does not come from here on never comes.
-        if cron_in_zone.next(0).is_none() {
+        if cron_in_zone.next_wall(LAST_400_YEARS).is_none() {
             return Err(BadCron(format!("cron expression {:?} never fires: no month has such a day", clip(cron))));
         }
         Ok(cron_in_zone)

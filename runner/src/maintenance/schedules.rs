@@ -68,7 +68,13 @@ pub async fn look(store: &Store) -> anyhow::Result<Looked> {
         return Ok(Looked { went_on: true, wait });
     }
     let (mut went_on, mut failures) = (0, 0);
-    let mut batches = batches(due.schedules.iter().map(fire).collect());
+    let mut fires = Vec::new();
+    for schedule in &due.schedules {
+        fires.push(fire(schedule));
+        // A hundred of them may take a while, and this runtime has heartbeats to send.
+        tokio::task::yield_now().await;
+    }
+    let mut batches = batches(fires);
     while let Some(mut fires) = batches.pop() {
         let fired = match store.fire_schedules(&fires).await {
             Ok(fired) => fired,

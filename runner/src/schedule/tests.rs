@@ -98,6 +98,25 @@ fn what_is_no_expression_is_refused_with_its_reason() {
 }
 
 #[test]
+fn what_fires_once_in_a_while_is_not_refused() {
+    assert_eq!(text(LAST_400_YEARS), "4600-01-01T00:00:00Z");
+    // In 1 of 4, 28, and of 400 / 28 years.
+    for (cron, fire) in [("0 0 29 2 *", "2028-02-29"), ("0 0 * 2 mon#5", "2044-02-29"), ("0 0 29W 2 *", "2028-02-29")] {
+        assert_eq!(next(cron, "UTC", "2026-01-01T00:00:00Z", 1), [format!("{fire}T00:00:00Z")], "{cron}");
+    }
+}
+
+#[test]
+fn a_hopeless_expression_is_found_out_quickly() {
+    let started = std::time::Instant::now();
+    for cron in ["0 0 30 2 *", "59 59 23 31 2,4,6,9,11 *", "* * * 31W feb *"] {
+        refused(cron);
+    }
+    println!("{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+}
+
+#[test]
 fn nothing_follows_the_end_of_the_calendar() {
     let cron = parse("* * * * * *", "Europe/Berlin");
     assert_eq!(cron.next(second("9999-12-30T22:00:00Z")), None);
