@@ -91,3 +91,27 @@ async fn a_claim_from_a_backlog_touches_no_more_than_it_takes() {
     let a_job = (touched(&db).await - before) / (10 * CLAIMS);
     assert!(a_job < 30, "{a_job} buffers for each claimed job");
 }
+
+#[tokio::test]
+async fn a_million_jobs_of_the_future_and_of_another_queue_cost_a_claim_nothing() {
+    let db = TestDb::new().await;
+    db.push_nothing("echo").await;
+    db.sql("alter table leasehold.live_jobs set (autovacuum_enabled = off)").await;
+    // Statistics of an empty table, which is as wrong as they can be.
+    db.sql("analyze leasehold.live_jobs").await;
+    db.enqueue("'echo', run_at => now() + interval '1 hour'").await;
+    db.enqueue("'echo', queue => 'other'").await;
+    db.sql(
+        "insert into leasehold.live_jobs (tenant_id, module_id, queue, priority, run_at, enqueued_at, max_attempts, payload)
+         select 1, 1, case n % 2 when 0 then 'default' else 'other' end, 0, now() + (n % 2 = 0)::int * interval '1 hour' + n * interval '1 ms', now(), 5, ''
+           from generate_series(1, 1000000) n",
+    )
+    .await;
+    let bounds = Bounds::default();
+    buffers_a_claim(&db, &bounds, true).await;
+    let a_claim = buffers_a_claim(&db, &bounds, true).await;
+    assert!(a_claim < 100, "{a_claim} buffers for a claim, putting in and taking out included");
+    // A claimer that begins has no bounds, and looks no further either.
+    let fresh = buffers_a_claim(&db, &bounds, false).await;
+    assert!(fresh < 100, "{fresh} buffers for a claim without bounds");
+}
