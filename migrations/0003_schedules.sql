@@ -46,4 +46,4 @@ create table leasehold.timetable (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0
 );
 -- What is due, and when the next is.
-create index timetable_by_look on leasehold.timetable (look_at) where not paused;
+create index timetable_by_look on leasehold.timetable (look_at, schedule_id) where not paused;

@@ -8,26 +8,37 @@ returns table (
     schedule_id bigint, tenant text, name text, cron text, time_zone text, next_fire timestamptz, spread_offset_ms int, missed text,
     missed_limit int, now timestamptz, wait_ms bigint
 )
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+-- The index in its order, whatever the statistics say of a table that has just been filled: the work of a look is what it answers, and
+-- a little for each schedule that is held.
+set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
-    v_now timestamptz := clock_timestamp();
+    v_due record;
+    v_module text;
+    v_held jsonb := '{}';  -- by module, since one may have any number of schedules
 begin
-    now := v_now;
-    select ceil(extract(epoch from min(s.look_at) - v_now) * 1000) into wait_ms from leasehold.timetable s where not s.paused and s.look_at > v_now;
+    now := clock_timestamp();
+    select ceil(extract(epoch from min(s.look_at) - now) * 1000) into wait_ms from leasehold.timetable s where not s.paused and s.look_at > now;
     return next;
-    return query
-        with modules as materialized (  -- what holds is asked once a module, however many schedules it has
-            select d.tenant_id, d.module
-              from (select distinct s.tenant_id, s.module from leasehold.timetable s where not s.paused and s.look_at <= v_now) d
-              left join leasehold.modules m on m.tenant_id = d.tenant_id and m.name = d.module
-             where not leasehold.schedule_is_held(d.tenant_id, m.module_id)
-        )
-        select s.schedule_id, t.name::text, s.name::text, s.cron, s.time_zone, s.next_fire, s.spread_offset_ms, s.missed::text, s.missed_limit,
-               v_now, null::bigint
-          from leasehold.timetable s
-          join modules m on m.tenant_id = s.tenant_id and m.module = s.module
-          join leasehold.tenants t on t.tenant_id = s.tenant_id
-         where not s.paused and s.look_at <= v_now
-         order by s.look_at, s.schedule_id limit p_limit
+    wait_ms := null;
+    for v_due in
+        select s.schedule_id, s.tenant_id, s.module from leasehold.timetable s
+         where not s.paused and s.look_at <= now order by s.look_at, s.schedule_id
+    loop
+        exit when p_limit <= 0;
+        v_module := v_due.tenant_id || ' ' || v_due.module;
+        if not v_held ? v_module then
+            v_held := v_held || jsonb_build_object(v_module, leasehold.schedule_is_held(v_due.tenant_id,
+                (select m.module_id from leasehold.modules m where m.tenant_id = v_due.tenant_id and m.name = v_due.module)));
+        end if;
+        continue when (v_held -> v_module)::boolean;
+        select s.schedule_id, t.name, s.name, s.cron, s.time_zone, s.next_fire, s.spread_offset_ms, s.missed, s.missed_limit
+          into schedule_id, tenant, name, cron, time_zone, next_fire, spread_offset_ms, missed, missed_limit
+          from leasehold.timetable s join leasehold.tenants t on t.tenant_id = s.tenant_id
+         where s.schedule_id = v_due.schedule_id and not s.paused and s.look_at <= now
            for update of s skip locked;
+        continue when not found;
+        return next;
+        p_limit := p_limit - 1;
+    end loop;
 end $$;

@@ -192,6 +192,33 @@ async fn large_payloads_fire_in_bounded_pieces_and_let_others_through() {
 }
 
 #[tokio::test]
+async fn an_enqueue_that_waits_for_somebody_keeps_nobody_waiting() {
+    let db = with_echo().await;
+    db.sql(
+        "create table public.quota as select 1 as used;
+         create function count_it() returns trigger language plpgsql as $$ begin update public.quota set used = used + 1; return new; end $$;
+         create trigger count_it before insert on leasehold.live_jobs for each row when (new.payload = '1') execute function count_it()",
+    )
+    .await;
+    for (name, payload) in [("waits", 1), ("free", 2)] {
+        set(&db, &format!("'{name}', '@hourly', 'echo', payload => '{payload}'::jsonb")).await;
+    }
+    overdue(&db, "waits", 1).await;
+    overdue(&db, "free", 1).await;
+    let mut other = db.connect().await;
+    let open = other.transaction().await.expect("a transaction");
+    open.batch_execute("update public.quota set used = 0").await.expect("it may");
+    look(&db).await;
+    assert_eq!(db.column::<Vec<u8>>("select payload from leasehold.jobs").await, [b"2"]);
+    let said = error(&db, "waits").await.expect("an error");
+    assert!(said.contains("lock timeout"), "{said}");
+    open.commit().await.expect("it ends");
+    db.sql("update leasehold.timetable set look_at = now() where name = 'waits'").await;
+    look(&db).await;
+    assert_eq!((jobs(&db).await, error(&db, "waits").await), (2, None));
+}
+
+#[tokio::test]
 async fn a_fire_that_fails_as_a_whole_keeps_no_other_from_firing() {
     let db = with_echo().await;
     db.sql(
