@@ -455,6 +455,13 @@ const ILLEGAL: &[(&str, &str)] = &[
         "gates_rate_is_positive",
         "insert into leasehold.gates (tenant_id, kind, per_second, burst, tokens, refilled_at) values (1, 'rate', 0, 1, 1, now())",
     ),
+    ("timetable_name_is_1_to_63_plain_characters", "update leasehold.timetable set name = 'Not Plain'"),
+    ("timetable_cron_is_short", "update leasehold.timetable set cron = repeat('*', 256)"),
+    ("timetable_payload_is_at_most_1_mib", "update leasehold.timetable set payload = convert_to(repeat(' ', 1048577), 'UTF8')"),
+    ("timetable_missed_limit_in_range", "update leasehold.timetable set missed_limit = 0"),
+    ("timetable_spread_offset_within_spread", "update leasehold.timetable set spread_offset_ms = 5, spread_ms = 5"),
+    ("timetable_next_fire_is_a_whole_second", "update leasehold.timetable set next_fire = '2026-01-01 00:00:00.5'"),
+    ("timetable_error_has_its_time", "update leasehold.timetable set error = 'e', error_at = null"),
     ("claims_one_lease_number_a_job", "update leasehold.claims set lease_nos = '{}'"),
     ("history_is_finished", "update leasehold.history set state = 'running'"),
     ("history_error_iff_dead", "update leasehold.history set failure_kind = 'trap'"),
@@ -470,6 +477,7 @@ async fn illegal_rows_are_refused_by_name() {
     let [queued, _running, done] = <[_; 3]>::try_from(jobs).unwrap_or_else(|_| panic!("three jobs"));
     db.release(queued).await;
     db.complete(done).await;
+    db.sql("select leasehold.schedule('daily', '0 0 * * *', 'echo')").await;
     for (constraint, sql) in ILLEGAL {
         let refused = db.refusal(sql).await;
         assert_eq!(refused.constraint.as_deref(), Some(*constraint), "{sql}: {refused}");

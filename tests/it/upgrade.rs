@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_tests::TestDb;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
 
 const JOBS: i64 = 200_000;
 
@@ -70,14 +71,25 @@ impl Previous {
     /// Answers how many jobs it ran.
     async fn claim_and_complete(&self, limit: i32) -> usize {
         let lanes: (Vec<String>, Vec<i32>, Vec<std::time::SystemTime>, Vec<i64>) = Default::default();
-        let rows = self
-            .client
-            .query(
-                CLAIM,
-                &[&1_i64, &self.queues, &limit, &1_000_000_i64, &60_000_i32, &lanes.0, &lanes.1, &lanes.2, &lanes.3],
-            )
-            .await
-            .expect("claiming");
+        let params: [(&(dyn ToSql + Sync), Type); 9] = [
+            (&1_i64, Type::INT8),
+            (&self.queues, Type::TEXT_ARRAY),
+            (&limit, Type::INT4),
+            (&1_000_000_i64, Type::INT8),
+            (&60_000_i32, Type::INT4),
+            (&lanes.0, Type::TEXT_ARRAY),
+            (&lanes.1, Type::INT4_ARRAY),
+            (&lanes.2, Type::TIMESTAMPTZ_ARRAY),
+            (&lanes.3, Type::INT8_ARRAY),
+        ];
+        let rows = loop {
+            match self.client.query_typed(CLAIM, &params).await {
+                Ok(rows) => break rows,
+                // The function was replaced between its parsing and its execution. A claim that fails is sent again.
+                Err(error) if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) => continue,
+                Err(error) => panic!("claiming: {error:?}"),
+            }
+        };
         let head = &rows[0];
         let _: (Vec<String>, Vec<i64>, i64, i64) =
             (head.get("lane_queues"), head.get("lane_ids"), head.get("oldest_xid"), head.get("next_xid"));
@@ -87,7 +99,7 @@ impl Previous {
         let (numbers, results) = (vec![1_i64; count], vec![Some(b"1".to_vec()); count]);
         let logs = vec![None::<String>; count];
         loop {
-            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 10] =
+            let params: [&(dyn ToSql + Sync); 10] =
                 [&1_i64, &ids, &lease_nos, &results, &numbers, &numbers, &numbers, &numbers, &logs, &numbers];
             match self.client.query(COMPLETE, &params).await {
                 Ok(settled) => {
