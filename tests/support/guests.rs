@@ -12,8 +12,10 @@ use wit_component::StringEncoding;
 use wit_parser::Resolve;
 
 /// One sandbox for all tests of a process, as a worker has one. More slots than tests run at once.
-pub static SANDBOX: LazyLock<Sandbox> =
-    LazyLock::new(|| Sandbox::new(&SandboxConfig { slots: 64, memory_bytes: 256 << 20 }).expect("the sandbox starts"));
+pub static SANDBOX: LazyLock<Sandbox> = LazyLock::new(|| {
+    Sandbox::new(&SandboxConfig { slots: 64, memory_bytes: 256 << 20, ..SandboxConfig::default() })
+        .expect("the sandbox starts")
+});
 
 /// Limits that an edge guest meets quickly.
 pub const LIMITS: Limits = Limits {
@@ -68,25 +70,7 @@ pub fn prepare(bytes: &[u8]) -> Prepared {
 
 /// The `leasehold` command, built as the tests were.
 pub fn leasehold() -> Command {
-    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let test = std::env::current_exe().expect("the test knows where it is");
-        let profile = test.ancestors().nth(2).expect("it lies in target/PROFILE/deps");
-        let mut build = Command::new(env!("CARGO"));
-        build.current_dir(repository()).args(["build", "--quiet", "-p", "leasehold", "--bin", "leasehold"]);
-        // What cargo tells a test about its package would make it believe that its dependencies are out of date.
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-                build.env_remove(name);
-            }
-        }
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().expect("cargo starts").success(), "building the leasehold command");
-        profile.join("leasehold")
-    });
-    Command::new(&*BINARY)
+    Command::new(crate::binary::built())
 }
 
 /// What a test's job is told about itself.

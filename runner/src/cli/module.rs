@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use super::compile::CompilerArgs;
 use super::{DatabaseArgs, parse, print};
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{FailureKind, OnFailure};
@@ -99,6 +100,8 @@ struct Push {
     #[arg(long)]
     no_activate: bool,
     #[command(flatten)]
+    compiler: CompilerArgs,
+    #[command(flatten)]
     common: Common,
 }
 
@@ -187,7 +190,11 @@ async fn push(args: Push) -> anyhow::Result<()> {
         log_bytes: args.log_limit,
     };
     limits.validate()?;
-    let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: limits.memory_bytes })?;
+    let sandbox = Sandbox::new(&SandboxConfig {
+        slots: 1,
+        memory_bytes: limits.memory_bytes,
+        compiler: args.compiler.compiler()?,
+    })?;
     let (verdict, pushed) = Upload {
         tenant: &args.tenant,
         name: &args.name,
