@@ -2,6 +2,7 @@
 //! on standard output; errors go to standard error.
 
 pub mod bench;
+pub mod compile;
 pub mod demo;
 pub mod dev;
 pub mod enqueue;

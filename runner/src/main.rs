@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use leasehold::cli::{
-    self, bench, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant, worker,
+    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant, worker,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -37,10 +37,15 @@ enum Command {
     Bench(bench::Args),
     Demo(demo::Args),
     Run(run::Args),
+    Compile(compile::Args),
 }
 
 fn main() -> ExitCode {
+    leave_backtraces_to_panics();
     let cli = Cli::parse();
+    if let Command::Compile(args) = &cli.command {
+        return ended(compile::run(args));
+    }
     let long_running = matches!(cli.command, Command::Worker(_) | Command::Dev(_));
     let default = if long_running { "info" } else { "warn" };
     let filter = EnvFilter::try_from_env("LEASEHOLD_LOG").unwrap_or_else(|_| EnvFilter::new(default));
@@ -54,6 +59,19 @@ fn main() -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("leasehold").enable_all().build();
     let done = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(dispatch(cli.command)));
+    ended(done)
+}
+
+/// With RUST_BACKTRACE set, each failure of a guest would cost a native backtrace, which tells nothing of the guest and takes
+/// longer than most runs. Panics, which are ours, keep theirs.
+fn leave_backtraces_to_panics() {
+    if std::env::var_os("RUST_LIB_BACKTRACE").is_none() {
+        // SAFETY: this is the first thing that the only thread does.
+        unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
+    }
+}
+
+fn ended(done: anyhow::Result<ExitCode>) -> ExitCode {
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::from(cli::FAILURE)
@@ -77,6 +95,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
         Command::Run(args) => return run::run(args).await,
+        Command::Compile(args) => return compile::run(&args),
     }
     Ok(ExitCode::SUCCESS)
 }

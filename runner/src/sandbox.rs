@@ -3,7 +3,10 @@
 
 mod backtrace;
 mod cache;
+mod child;
 mod clocks;
+mod code_cache;
+mod compile;
 mod control;
 mod engine;
 mod failure;
@@ -25,24 +28,30 @@ use wasmtime::error::Context;
 use wasmtime::{Engine, component, component::HasSelf};
 
 pub use cache::{LoadError, ModuleCache};
+pub use child::{CompileTask, run_child};
+pub use code_cache::CodeCacheConfig;
+pub use compile::{CompileLimits, Compiler, CompilerProcess};
 pub use control::RunControl;
 pub use engine::Allocation;
 pub use imports::MissingImport;
 pub use module::{Inspection, PrepareError, Prepared};
 pub use run::JobInput;
 
+use code_cache::CodeCache;
 use engine::Ticker;
 use imports::Offer;
 use state::State;
 use timer::Timer;
 
 /// How a sandbox is dimensioned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxConfig {
     /// How many runs there may be at once. One more fails with a `host` failure, so take a permit first.
     pub slots: u32,
     /// The most memory that the limits of any module may give, in bytes. Each slot reserves addresses for it, not memory.
     pub memory_bytes: u64,
+    /// Who compiles modules: this process, or one of their own for those of strangers.
+    pub compiler: Compiler,
 }
 
 impl SandboxConfig {
@@ -56,7 +65,7 @@ impl SandboxConfig {
 
 impl Default for SandboxConfig {
     fn default() -> Self {
-        Self { slots: 64, memory_bytes: 1 << 30 }
+        Self { slots: 64, memory_bytes: 1 << 30, compiler: Compiler::InProcess }
     }
 }
 
@@ -73,6 +82,7 @@ struct Inner {
     offer: Offer,
     ticker: Ticker,
     timer: Timer,
+    code_cache: Option<CodeCache>,
 }
 
 /// How much of the pool is in use by runs.
@@ -87,7 +97,7 @@ pub struct PoolUse {
 
 impl Sandbox {
     pub fn new(config: &SandboxConfig) -> anyhow::Result<Self> {
-        let SandboxConfig { slots, memory_bytes } = *config;
+        let SandboxConfig { slots, memory_bytes, ref compiler } = *config;
         ensure!(
             (1..=SandboxConfig::MAX_SLOTS).contains(&slots),
             "{slots} slots: a sandbox has 1 to {}",
@@ -99,6 +109,19 @@ impl Sandbox {
             SandboxConfig::MIN_MEMORY_BYTES,
             SandboxConfig::MAX_MEMORY_BYTES
         );
+        let code_cache = match compiler {
+            Compiler::InProcess => None,
+            Compiler::Process(process) => {
+                ensure!(
+                    process.limits.memory_bytes >= CompileLimits::MIN_MEMORY_BYTES,
+                    "compile memory of {} bytes: a compiler needs {} bytes at least",
+                    process.limits.memory_bytes,
+                    CompileLimits::MIN_MEMORY_BYTES
+                );
+                ensure!(process.limits.cpu_seconds > 0, "compile time of 0 s: a compiler needs 1 s at least");
+                process.cache.as_ref().and_then(CodeCache::open_or_warn)
+            }
+        };
         let (engine, allocation) = engine::build(config)?;
         let mut component_linker = component::Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut component_linker).context("linking WASI 0.2")?;
@@ -111,9 +134,17 @@ impl Sandbox {
         let offer = Offer::of(&component_linker);
         let ticker = Ticker::start(&engine)?;
         let timer = Timer::start()?;
-        let config = *config;
-        let inner = Inner { config, engine, allocation, component_linker, program_linker, offer, ticker, timer };
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(Arc::new(Inner {
+            config: config.clone(),
+            engine,
+            allocation,
+            component_linker,
+            program_linker,
+            offer,
+            ticker,
+            timer,
+            code_cache,
+        })))
     }
 
     pub fn config(&self) -> &SandboxConfig {
@@ -155,6 +186,10 @@ impl Sandbox {
 
     fn ticker(&self) -> &Ticker {
         &self.0.ticker
+    }
+
+    fn code_cache(&self) -> Option<&CodeCache> {
+        self.0.code_cache.as_ref()
     }
 
     fn timer(&self) -> &Timer {

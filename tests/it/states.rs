@@ -457,7 +457,10 @@ const ILLEGAL: &[(&str, &str)] = &[
     ),
     ("timetable_name_is_1_to_63_plain_characters", "update leasehold.timetable set name = 'Not Plain'"),
     ("timetable_cron_is_short", "update leasehold.timetable set cron = repeat('*', 256)"),
-    ("timetable_payload_is_at_most_1_mib", "update leasehold.timetable set payload = convert_to(repeat(' ', 1048577), 'UTF8')"),
+    (
+        "timetable_payload_is_at_most_1_mib",
+        "update leasehold.timetable set payload = convert_to(repeat(' ', 1048577), 'UTF8')",
+    ),
     ("timetable_missed_limit_in_range", "update leasehold.timetable set missed_limit = 0"),
     ("timetable_spread_offset_within_spread", "update leasehold.timetable set spread_offset_ms = 5, spread_ms = 5"),
     ("timetable_next_fire_is_a_whole_second", "update leasehold.timetable set next_fire = '2026-01-01 00:00:00.5'"),

@@ -12,13 +12,18 @@ use tokio::process::Command;
 /// The path of the binary that was built from the sources as they are. Cargo builds it beside the tests when the whole
 /// workspace is tested; with `-p leasehold-tests` it does not, so it is built here.
 pub async fn leasehold() -> &'static Path {
-    tokio::task::spawn_blocking(path).await.expect("the binary builds")
+    tokio::task::spawn_blocking(built).await.expect("the binary builds")
 }
 
-/// The same for a test that may block.
-pub fn path() -> &'static Path {
+/// The same for a test without a runtime.
+pub fn built() -> &'static Path {
     static BINARY: LazyLock<PathBuf> = LazyLock::new(build);
     &BINARY
+}
+
+/// Where processes of the tests keep compiled modules: beside the binary, not among the caches of whoever runs the tests.
+pub fn cache_home() -> PathBuf {
+    built().with_file_name("tests-cache")
 }
 
 fn build() -> PathBuf {
@@ -96,7 +101,12 @@ pub async fn run(url: &str, args: &[&str]) -> Answer {
 
 pub async fn run_with_input(url: &str, args: &[&str], input: &[u8]) -> Answer {
     let mut command = Command::new(leasehold().await);
-    command.args(args).env("DATABASE_URL", url).env_remove("LEASEHOLD_LOG").env_remove("LEASEHOLD_LOG_JSON");
+    command
+        .args(args)
+        .env("XDG_CACHE_HOME", cache_home())
+        .env("DATABASE_URL", url)
+        .env_remove("LEASEHOLD_LOG")
+        .env_remove("LEASEHOLD_LOG_JSON");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().expect("the binary starts");
     // One that does not read its input closes the pipe, which is no error of the test's.

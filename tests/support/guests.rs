@@ -12,8 +12,10 @@ use wit_component::StringEncoding;
 use wit_parser::Resolve;
 
 /// One sandbox for all tests of a process, as a worker has one. More slots than tests run at once.
-pub static SANDBOX: LazyLock<Sandbox> =
-    LazyLock::new(|| Sandbox::new(&SandboxConfig { slots: 64, memory_bytes: 256 << 20 }).expect("the sandbox starts"));
+pub static SANDBOX: LazyLock<Sandbox> = LazyLock::new(|| {
+    Sandbox::new(&SandboxConfig { slots: 64, memory_bytes: 256 << 20, ..SandboxConfig::default() })
+        .expect("the sandbox starts")
+});
 
 /// Limits that an edge guest meets quickly.
 pub const LIMITS: Limits = Limits {
@@ -69,7 +71,7 @@ pub fn prepare(bytes: &[u8]) -> Prepared {
 
 /// The `leasehold` command, built as the tests were.
 pub fn leasehold() -> Command {
-    Command::new(crate::binary::path())
+    Command::new(crate::binary::built())
 }
 
 /// What a test's job is told about itself.

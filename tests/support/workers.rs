@@ -66,7 +66,9 @@ impl TestWorker {
     pub fn start(url: &str, config: WorkerConfig) -> Self {
         let store = Store::new(Database::parse(url).expect("a URL of ours"), CONNECTIONS).expect("a pool");
         let slots = u32::try_from(config.slots).expect("few");
-        let sandbox = Sandbox::new(&SandboxConfig { slots, memory_bytes: GUEST_MEMORY_BYTES }).expect("a sandbox");
+        let sandbox =
+            Sandbox::new(&SandboxConfig { slots, memory_bytes: GUEST_MEMORY_BYTES, ..SandboxConfig::default() })
+                .expect("a sandbox");
         let guests = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let guests = guests.expect("a runtime");
         let (stage, stages) = watch::channel(Stage::Run);
@@ -138,6 +140,7 @@ impl WorkerProcess {
         let file = std::fs::File::create(&log).expect("a temporary file");
         let mut command = Command::new(binary::leasehold().await);
         command.args(["worker", "--slots", "4", "--reap-every", "100ms", "--max-memory", "128MiB"]).args(flags);
+        command.env("XDG_CACHE_HOME", binary::cache_home());
         command.env("DATABASE_URL", url).env_remove("LEASEHOLD_LOG_JSON").env("LEASEHOLD_LOG", "info");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true);
         Self { child: command.spawn().expect("the binary starts"), log }

@@ -21,7 +21,7 @@ use super::dev::ClusterArgs;
 use super::module::Upload;
 use crate::cluster::Cluster;
 use crate::job::Limits;
-use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::sandbox::{Compiler, Sandbox, SandboxConfig};
 use crate::store::{Database, Store};
 use cases::{Job, Line};
 use check::Row;
@@ -122,7 +122,12 @@ fn module_file(jobs: &Path, module: &str) -> PathBuf {
 async fn upload(store: &Store, jobs: &Path) -> anyhow::Result<()> {
     let step = Step::start("Upload modules");
     let bar = step.bar(MODULES.len());
-    let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: Limits::DEFAULT_MEMORY_BYTES })?;
+    let sandbox = Sandbox::new(&SandboxConfig {
+        slots: 1,
+        memory_bytes: Limits::DEFAULT_MEMORY_BYTES,
+        // Our own jobs, in a process that holds no lease.
+        compiler: Compiler::InProcess,
+    })?;
     for module in MODULES {
         bar.set_message(module);
         let file = module_file(jobs, module);

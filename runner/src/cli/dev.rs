@@ -122,7 +122,7 @@ async fn serve(
     announce(url, env, jobs.as_deref());
     let worked = worker::run_with(options, store.clone(), stage.clone(), Arc::default());
     let Some(folder) = jobs else { return worked.await };
-    let kept = JobsFolder::new(folder, store, options.max_memory, stage)?.keep_uploaded();
+    let kept = JobsFolder::new(folder, store, options.max_memory, options.compiler.compiler()?, stage)?.keep_uploaded();
     tokio::select! {
         worked = worked => worked,
         never = kept => match never {},

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use super::compile::CompilerArgs;
 use super::{Common, RetryArgs, parse, print};
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{FailureKind, OnFailure};
@@ -105,6 +106,8 @@ struct Push {
     #[arg(long)]
     no_activate: bool,
     #[command(flatten)]
+    compiler: CompilerArgs,
+    #[command(flatten)]
     common: Common,
 }
 
@@ -189,7 +192,11 @@ async fn push(args: Push) -> anyhow::Result<()> {
     limits.validate()?;
     let retry = args.retry.settings();
     retry.validate()?;
-    let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: limits.memory_bytes })?;
+    let sandbox = Sandbox::new(&SandboxConfig {
+        slots: 1,
+        memory_bytes: limits.memory_bytes,
+        compiler: args.compiler.compiler()?,
+    })?;
     let (verdict, pushed) = Upload {
         tenant: &args.tenant,
         name: &args.name,

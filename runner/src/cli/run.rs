@@ -14,7 +14,7 @@ use super::{BAD_USE, parse};
 use crate::job::{JobId, Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, OnFailure, Outcome, Run, Stop, Usage, clean_text};
 use crate::retry::RetryPolicy;
-use crate::sandbox::{JobInput, PrepareError, RunControl, Sandbox, SandboxConfig};
+use crate::sandbox::{Compiler, JobInput, PrepareError, RunControl, Sandbox, SandboxConfig};
 
 /// Exit codes, besides 0 for done and `BAD_USE`.
 const FAILED: u8 = 10;
@@ -91,7 +91,12 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(bytes) => bytes,
         Err(error) => return Ok(bad_use(&format!("reading {}: {error}", args.file.display()))),
     };
-    let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: limits.memory_bytes })?;
+    let sandbox = Sandbox::new(&SandboxConfig {
+        slots: 1,
+        memory_bytes: limits.memory_bytes,
+        // Somebody's own file, on their own machine.
+        compiler: Compiler::InProcess,
+    })?;
     let compiling = sandbox.clone();
     let prepared = tokio::task::spawn_blocking(move || compiling.prepare(&bytes)).await.context("compiling")?;
     let done = match prepared {
@@ -117,6 +122,10 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
             done
         }
         Err(error @ PrepareError::Host(_)) => return Err(error.into()),
+        // No module at all, so there is nothing that a worker would bury.
+        Err(
+            error @ (PrepareError::Empty | PrepareError::Text | PrepareError::Precompiled | PrepareError::NotWasm(_)),
+        ) => return Ok(bad_use(&format!("{}: {error}", args.file.display()))),
         // A worker buries the job of such a module.
         Err(error) => Run::unrun(Outcome::Failed(Failure {
             kind: FailureKind::Link,

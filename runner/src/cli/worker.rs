@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::compile::CompilerArgs;
 use super::{DatabaseArgs, parse};
 use crate::maintenance::MaintenanceConfig;
 use crate::sandbox::{Sandbox, SandboxConfig};
@@ -64,6 +65,8 @@ pub struct Options {
     /// How many days jobs are kept that are done, where that is fewer
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(i32).range(1..))]
     pub retention_done_days: Option<i32>,
+    #[command(flatten)]
+    pub compiler: CompilerArgs,
 }
 
 impl Default for Options {
@@ -101,7 +104,7 @@ impl Options {
 
     pub fn sandbox(&self) -> anyhow::Result<Sandbox> {
         let slots = u32::try_from(self.slots).with_context(|| format!("{} slots are too many", self.slots))?;
-        Sandbox::new(&SandboxConfig { slots, memory_bytes: self.max_memory })
+        Sandbox::new(&SandboxConfig { slots, memory_bytes: self.max_memory, compiler: self.compiler.compiler()? })
     }
 }
 

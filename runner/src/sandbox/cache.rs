@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::{PrepareError, Prepared, Sandbox};
-use crate::job::Digest;
+use crate::job::{Digest, TenantId};
 
 /// How many modules are kept. Each holds one or two file descriptors, for the images of its memories.
 pub const CACHED_MODULES: usize = 256;
 /// How much compiled code is kept, in bytes: a dozen of modules with a whole CPython in them, or thousands in Rust.
 pub const CACHED_BYTES: u64 = 512 << 20;
-/// Compilations at once. Each uses all cores already and up to some hundred MB of memory; a second one keeps a large
-/// module from holding up all small ones.
+/// Compilations at once, each of another tenant. Each uses several cores already and up to some hundred MB of memory; a
+/// second one keeps a large module from holding up all small ones.
 const COMPILATIONS: usize = 2;
 /// What a remembered refusal is charged, in bytes.
 const REFUSAL_BYTES: u64 = 4 << 10;
@@ -43,7 +43,7 @@ pub struct ModuleCache {
     sandbox: Sandbox,
     max_modules: usize,
     max_bytes: u64,
-    compilations: Semaphore,
+    compilations: Arc<Semaphore>,
     entries: Mutex<Entries>,
 }
 
@@ -52,6 +52,8 @@ struct Entries {
     by_digest: HashMap<Digest, Entry>,
     /// Counts uses; an entry's last use orders it among the others.
     clock: u64,
+    /// Who has something compiled, or waits for it.
+    tenants: HashMap<TenantId, Arc<Semaphore>>,
 }
 
 struct Entry {
@@ -67,12 +69,19 @@ impl ModuleCache {
     }
 
     pub fn with_bounds(sandbox: Sandbox, max_modules: usize, max_bytes: u64) -> Self {
-        Self { sandbox, max_modules, max_bytes, compilations: Semaphore::new(COMPILATIONS), entries: Mutex::default() }
+        Self {
+            sandbox,
+            max_modules,
+            max_bytes,
+            compilations: Arc::new(Semaphore::new(COMPILATIONS)),
+            entries: Mutex::default(),
+        }
     }
 
-    /// The module with this digest, compiled now if it is not at hand. `fetch` gets its bytes and is called only then.
-    /// The compiling is done by a blocking thread of the tokio runtime that this is called on.
-    pub async fn get_or_prepare<F>(&self, digest: Digest, fetch: F) -> Result<Prepared, LoadError>
+    /// The module with this digest, compiled now if it is not at hand, after all else that this tenant has compiled. `fetch`
+    /// gets its bytes and is called only then. The compiling is done, or waited for, by a blocking thread of the tokio
+    /// runtime that this is called on. Dropping the future does not end it.
+    pub async fn get_or_prepare<F>(&self, tenant: TenantId, digest: Digest, fetch: F) -> Result<Prepared, LoadError>
     where
         F: AsyncFnOnce() -> anyhow::Result<Vec<u8>>,
     {
@@ -80,7 +89,7 @@ impl ModuleCache {
         if let Some(loaded) = cell.get() {
             return answer(loaded);
         }
-        let loaded = cell.get_or_try_init(async || self.load(digest, fetch).await).await;
+        let loaded = cell.get_or_try_init(async || self.load(tenant, digest, fetch).await).await;
         // What was just made counts from now on, and what failed does not stay.
         let evicted = self.lock().evict(self.max_modules, self.max_bytes);
         // Unmapping code takes time, so not under the lock.
@@ -88,14 +97,24 @@ impl ModuleCache {
         answer(loaded?)
     }
 
-    async fn load<F>(&self, digest: Digest, fetch: F) -> Result<Result<Prepared, PrepareError>, LoadError>
+    async fn load<F>(
+        &self,
+        tenant: TenantId,
+        digest: Digest,
+        fetch: F,
+    ) -> Result<Result<Prepared, PrepareError>, LoadError>
     where
         F: AsyncFnOnce() -> anyhow::Result<Vec<u8>>,
     {
+        // One at a time a tenant, so that its modules never hold up those of all others.
+        let turn = self.lock().turn_of(tenant);
+        let turn = turn.acquire_owned().await.expect("the semaphore is never closed");
         let bytes = fetch().await.map_err(LoadError::Fetch)?;
-        let _permit = self.compilations.acquire().await.expect("the semaphore is never closed");
+        let permit = Arc::clone(&self.compilations).acquire_owned().await.expect("the semaphore is never closed");
         let sandbox = self.sandbox.clone();
         let prepare = move || {
+            // Kept until the compiling ends, which it does whether anybody still waits for it or not.
+            let _permits = (turn, permit);
             let found = Digest::of(&bytes);
             if found != digest {
                 return Err(LoadError::Digest { wanted: digest, found });
@@ -122,6 +141,12 @@ impl ModuleCache {
 }
 
 impl Entries {
+    fn turn_of(&mut self, tenant: TenantId) -> Arc<Semaphore> {
+        // What nobody holds or waits for is a tenant that has nothing compiled.
+        self.tenants.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(self.tenants.entry(tenant).or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+
     fn cell(&mut self, digest: Digest) -> Arc<Cell> {
         self.clock += 1;
         let used = self.clock;
@@ -169,8 +194,11 @@ mod tests {
     use super::*;
     use crate::sandbox::SandboxConfig;
 
+    const ACME: TenantId = TenantId(1);
+
     fn sandbox() -> Sandbox {
-        Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 1 << 20 }).expect("the sandbox starts")
+        Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 1 << 20, ..SandboxConfig::default() })
+            .expect("the sandbox starts")
     }
 
     /// Programs that differ in nothing but a number.
@@ -186,7 +214,7 @@ mod tests {
         let fetched = AtomicUsize::new(0);
         let (digest, bytes) = program(1);
         let load = || {
-            cache.get_or_prepare(digest, async || {
+            cache.get_or_prepare(ACME, digest, async || {
                 fetched.fetch_add(1, SeqCst);
                 tokio::task::yield_now().await;
                 Ok(bytes.clone())
@@ -202,16 +230,16 @@ mod tests {
     async fn a_failed_fetch_is_tried_again_and_a_refusal_is_not() {
         let cache = ModuleCache::new(sandbox());
         let (digest, bytes) = program(1);
-        let failed = cache.get_or_prepare(digest, async || bail!("no database")).await;
+        let failed = cache.get_or_prepare(ACME, digest, async || bail!("no database")).await;
         assert!(matches!(failed, Err(LoadError::Fetch(_))));
         assert_eq!(cache.size().0, 0);
-        assert!(cache.get_or_prepare(digest, async || Ok(bytes)).await.is_ok());
+        assert!(cache.get_or_prepare(ACME, digest, async || Ok(bytes)).await.is_ok());
 
         let garbage = b"garbage".to_vec();
         let digest = Digest::of(&garbage);
-        let refused = cache.get_or_prepare(digest, async || Ok(garbage)).await;
+        let refused = cache.get_or_prepare(ACME, digest, async || Ok(garbage)).await;
         assert!(matches!(refused, Err(LoadError::Prepare(PrepareError::NotWasm(_)))));
-        let again = cache.get_or_prepare(digest, async || unreachable!("it is remembered")).await;
+        let again = cache.get_or_prepare(ACME, digest, async || unreachable!("it is remembered")).await;
         assert!(matches!(again, Err(LoadError::Prepare(PrepareError::NotWasm(_)))));
     }
 
@@ -220,7 +248,7 @@ mod tests {
         let cache = ModuleCache::new(sandbox());
         let (digest, _) = program(1);
         let (_, other) = program(2);
-        assert!(matches!(cache.get_or_prepare(digest, async || Ok(other)).await, Err(LoadError::Digest { .. })));
+        assert!(matches!(cache.get_or_prepare(ACME, digest, async || Ok(other)).await, Err(LoadError::Digest { .. })));
     }
 
     #[tokio::test]
@@ -230,7 +258,7 @@ mod tests {
             let (digest, bytes) = program(number);
             let mut fetched = false;
             let loaded = cache
-                .get_or_prepare(digest, async || {
+                .get_or_prepare(ACME, digest, async || {
                     fetched = true;
                     Ok(bytes)
                 })
@@ -252,7 +280,7 @@ mod tests {
         let cache = ModuleCache::with_bounds(sandbox(), 100, 1);
         for number in 1..=3 {
             let (digest, bytes) = program(number);
-            assert!(cache.get_or_prepare(digest, async || Ok(bytes)).await.is_ok());
+            assert!(cache.get_or_prepare(ACME, digest, async || Ok(bytes)).await.is_ok());
             assert_eq!(cache.size().0, 1);
         }
     }

@@ -85,7 +85,7 @@ impl RunControl {
     }
 
     /// Resolves when the run has to end: stopped from outside, or past the lease.
-    pub(super) async fn wait_for_stop(&self) -> Stop {
+    pub async fn wait_for_stop(&self) -> Stop {
         loop {
             // The bell is armed before looking, so that a stop between the look and the wait is not missed. It keeps
             // one ring for a waiter that comes late.

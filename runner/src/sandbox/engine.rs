@@ -71,14 +71,21 @@ pub(super) fn build(config: &SandboxConfig) -> anyhow::Result<(Engine, Allocatio
                 "no room for a pool of instances; each run maps its own memory, which is several times slower. \
                  Lift the limit on address space (ulimit -v), or ask for fewer slots"
             );
-            let engine =
-                Engine::new(&on_demand(config)).map_err(anyhow::Error::from).context("building the wasm engine")?;
+            let engine = Engine::new(&on_demand(config.memory_bytes))
+                .map_err(anyhow::Error::from)
+                .context("building the wasm engine")?;
             Ok((engine, Allocation::OnDemand { reason }))
         }
     }
 }
 
-pub(super) fn common() -> Config {
+/// An engine that compiles for those of `build` and runs nothing: without a pool, which has no part in the code.
+pub(super) fn for_compiling(memory_bytes: u64, is_on_demand: bool) -> anyhow::Result<Engine> {
+    let config = if is_on_demand { on_demand(memory_bytes) } else { common() };
+    Engine::new(&config).map_err(anyhow::Error::from).context("building the compiler's engine")
+}
+
+fn common() -> Config {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
@@ -130,11 +137,11 @@ fn pool(config: &SandboxConfig, pagemap_scan: bool) -> PoolingAllocationConfig {
 }
 
 /// Where a pool has no room, 4 GiB for each memory have none either: reserve what a run may use, and check bounds in code.
-fn on_demand(config: &SandboxConfig) -> Config {
+fn on_demand(memory_bytes: u64) -> Config {
     let mut on_demand = common();
     on_demand
         .allocation_strategy(InstanceAllocationStrategy::OnDemand)
-        .memory_reservation(config.memory_bytes)
+        .memory_reservation(memory_bytes)
         .memory_guard_size(64 << 10);
     on_demand
 }

@@ -14,7 +14,7 @@ use crate::outcome::clip_text;
 pub(super) const NAME_BYTES: usize = 200;
 
 /// An import that this worker does not offer.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MissingImport {
     /// `package:name/interface@version`, with `#function` where only that is missing; `module::name` of a core module.
     pub name: String,

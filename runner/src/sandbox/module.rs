@@ -1,35 +1,28 @@
 //! From uploaded bytes to something that can be run. PostgreSQL holds the original bytes and their digest; each worker
-//! makes them into a component, where they are not one yet, and compiles them. Making a component takes milliseconds, so
-//! it is not worth a second copy in the database that would have to be kept equal to the first.
+//! makes them into a component, where they are not one yet, has them compiled (`compile`) and links them. Making a component
+//! takes milliseconds, so it is not worth a second copy in the database that would have to be kept equal to the first.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::{Serialize, Serializer};
-use wasi_preview1_component_adapter_provider::{
-    WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME, WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER,
-};
+use serde::{Deserialize, Serialize, Serializer};
 use wasmtime::component::Component;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::{Engine, InstancePre, Module, Store};
 use wasmtime_wasi::p2::bindings::CommandPre;
-use wit_component::ComponentEncoder;
 
+use super::compile::{Code, Facts, invalid, shown};
 use super::control::RunControl;
-use super::failure::is_hosts_fault;
 use super::host::bindings::JobPre;
-use super::imports::{self, CONTRACT_VERSION, MissingImport, NAME_BYTES};
+use super::imports::{self, CONTRACT_VERSION, MissingImport};
 use super::state::State;
-use super::survey::{MODULE_BYTES, Survey, survey};
 use super::{Sandbox, signature};
 use crate::job::{Digest, Limits, ModuleKind};
-use crate::outcome::clip_text;
 
 /// How many names an error lists before it only counts the rest.
 const LISTED: usize = 50;
-/// How much of what wasmtime or the encoder says about a module is kept, in bytes: it may quote the module's own names.
-const REASON_BYTES: usize = 4 << 10;
 
 /// A module that is ready to run. Cheap to clone; belongs to the sandbox that made it.
 #[derive(Clone)]
@@ -71,7 +64,7 @@ impl Prepared {
 }
 
 /// Why bytes cannot be run as a job.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum PrepareError {
     #[error("the module is empty")]
     Empty,
@@ -84,7 +77,7 @@ pub enum PrepareError {
     #[error("module of {size} bytes exceeds the limit of {limit} bytes")]
     TooLarge { size: u64, limit: u64 },
     #[error("the module has {found} {what}; the limit is {limit}")]
-    TooComplex { what: &'static str, found: u64, limit: u64 },
+    TooComplex { what: Cow<'static, str>, found: u64, limit: u64 },
     #[error(
         "the module has {found} bytes of debug information; the limit is {limit} bytes: strip it, or build with less"
     )]
@@ -101,9 +94,23 @@ pub enum PrepareError {
     MissingImports(Vec<MissingImport>),
     #[error("the compiler failed on this module: {0}")]
     Compiler(String),
+    #[error(
+        "compiling the module was not done after {limit_seconds} s of CPU time, the limit; make its functions smaller, \
+        or raise --compile-cpu"
+    )]
+    CompileTime { limit_seconds: u64 },
+    #[error("compiling the module takes more than the limit of {limit} bytes of memory{}; make its functions smaller, \
+        or raise --compile-memory", asked_for(*.asked))]
+    CompileMemory { asked: Option<u64>, limit: u64 },
+    #[error("the module's machine code has more than the limit of {limit} bytes")]
+    CompiledTooLarge { limit: u64 },
     /// Says nothing about the module: it may well be prepared later, or by another worker.
     #[error("the worker lacks what preparing the module needs: {0}")]
     Host(String),
+}
+
+fn asked_for(asked: Option<u64>) -> String {
+    asked.map(|bytes| format!(" (it asked for {bytes} more)")).unwrap_or_default()
 }
 
 fn list(missing: &[MissingImport]) -> String {
@@ -203,33 +210,21 @@ impl Sandbox {
     }
 
     fn build(&self, bytes: &[u8], inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
-        check_header(bytes)?;
-        let survey = survey(bytes)?;
-        inspection.functions = survey.functions;
-        inspection.minimum_memory_bytes = survey.minimum_memory_bytes;
-        inspection.exports = survey.exports.iter().map(|name| shown(name)).collect();
-        let limit = self.config().memory_bytes;
-        if survey.minimum_memory_bytes > limit {
-            return Err(PrepareError::TooMuchMemory { minimum: survey.minimum_memory_bytes, limit });
-        }
-        if survey.is_component {
-            self.build_component(bytes, inspection)
-        } else if survey.has_component_metadata {
-            let component = componentize(bytes)?;
-            inspection.componentized_bytes = Some(component.len() as u64);
-            self.build_component(&component, inspection)
-        } else if survey.exports.iter().any(|name| name == "_start") {
-            self.build_program(bytes, inspection)
-        } else {
-            Err(no_core_entry(&survey))
+        let mut facts = Facts::default();
+        let code = self.compile(bytes, &mut facts);
+        inspection.functions = facts.functions;
+        inspection.minimum_memory_bytes = facts.minimum_memory_bytes;
+        inspection.exports = facts.exports;
+        inspection.componentized_bytes = facts.componentized_bytes;
+        inspection.compile_time = facts.compile_time;
+        match code? {
+            Code::Component(component) => self.link_component(&component, inspection),
+            Code::Program(module) => self.link_program(&module, inspection),
         }
     }
 
-    fn build_component(&self, bytes: &[u8], inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
+    fn link_component(&self, component: &Component, inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
         let engine = self.engine();
-        let started = Instant::now();
-        let component = Component::from_binary(engine, bytes).map_err(invalid)?;
-        inspection.compile_time = started.elapsed();
         let compiled_bytes = component.image_range().end as u64 - component.image_range().start as u64;
         inspection.compiled_bytes = Some(compiled_bytes);
         let ty = component.component_type();
@@ -244,7 +239,7 @@ impl Sandbox {
             return Err(PrepareError::MissingImports(inspection.missing.clone()));
         }
         // What is left to go wrong are imports of the right name and the wrong type.
-        let linked = self.component_linker().instantiate_pre(&component).map_err(invalid)?;
+        let linked = self.component_linker().instantiate_pre(component).map_err(invalid)?;
         // Else the first job would pay for it.
         component.initialize_copy_on_write_image().map_err(invalid)?;
         let (kind, entry) = match entry {
@@ -256,11 +251,8 @@ impl Sandbox {
         Ok(Prepared::new(kind, entry, compiled_bytes))
     }
 
-    fn build_program(&self, bytes: &[u8], inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
+    fn link_program(&self, module: &Module, inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
         let engine = self.engine();
-        let started = Instant::now();
-        let module = Module::from_binary(engine, bytes).map_err(invalid)?;
-        inspection.compile_time = started.elapsed();
         let compiled_bytes = module.image_range().end as u64 - module.image_range().start as u64;
         inspection.compiled_bytes = Some(compiled_bytes);
         inspection.imports =
@@ -268,11 +260,11 @@ impl Sandbox {
         let alarm = self.timer().alarm().clone();
         let state = State::new(ModuleKind::Command, b"", &Limits::default(), RunControl::new(), alarm);
         let mut store = Store::new(engine, state);
-        inspection.missing = imports::missing_of_module(self.program_linker(), &mut store, &module);
+        inspection.missing = imports::missing_of_module(self.program_linker(), &mut store, module);
         if !inspection.missing.is_empty() {
             return Err(PrepareError::MissingImports(inspection.missing.clone()));
         }
-        let linked = self.program_linker().instantiate_pre(&module).map_err(invalid)?;
+        let linked = self.program_linker().instantiate_pre(module).map_err(invalid)?;
         module.initialize_copy_on_write_image().map_err(invalid)?;
         let start = module.get_export("_start");
         if start.as_ref().and_then(|ty| ty.func()).is_none_or(|ty| ty.params().len() + ty.results().len() > 0) {
@@ -280,40 +272,6 @@ impl Sandbox {
         }
         Ok(Prepared::new(ModuleKind::Command, Entry::Program(linked), compiled_bytes))
     }
-}
-
-fn check_header(bytes: &[u8]) -> Result<(), PrepareError> {
-    let size = bytes.len() as u64;
-    if size > MODULE_BYTES {
-        return Err(PrepareError::TooLarge { size, limit: MODULE_BYTES });
-    }
-    if bytes.is_empty() {
-        return Err(PrepareError::Empty);
-    }
-    if bytes.starts_with(b"\0asm") {
-        return Ok(());
-    }
-    if Engine::detect_precompiled(bytes).is_some() {
-        return Err(PrepareError::Precompiled);
-    }
-    let text = bytes.trim_ascii_start();
-    if text.starts_with(b"(") || text.starts_with(b";;") {
-        return Err(PrepareError::Text);
-    }
-    Err(PrepareError::NotWasm(bytes[..bytes.len().min(4)].escape_ascii().to_string()))
-}
-
-/// A core module that carries component metadata, as guests built with wit-bindgen do, becomes a component. What it
-/// imports from WASI 0.1 is given by the adapter, in terms of WASI 0.2.
-fn componentize(core: &[u8]) -> Result<Vec<u8>, PrepareError> {
-    let encode = || {
-        ComponentEncoder::default()
-            .validate(true)
-            .module(core)?
-            .adapter(WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME, WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER)?
-            .encode()
-    };
-    encode().map_err(|error| PrepareError::NotComponentizable(reason(&error)))
 }
 
 enum ComponentEntry {
@@ -368,30 +326,6 @@ fn check_signature(
     }
 }
 
-fn no_core_entry(survey: &Survey) -> PrepareError {
-    PrepareError::NoEntry(if survey.names_contract {
-        "the core module uses leasehold:job, but its component metadata is gone; do not strip custom sections"
-            .to_owned()
-    } else {
-        "the core module has neither component metadata (is the job attribute missing?) nor _start (is it a library?)"
-            .to_owned()
-    })
-}
-
-fn invalid(error: wasmtime::Error) -> PrepareError {
-    let hosts_fault = is_hosts_fault(&error);
-    let reason = reason(&error.into());
-    if hosts_fault { PrepareError::Host(reason) } else { PrepareError::Invalid(reason) }
-}
-
-fn reason(error: &anyhow::Error) -> String {
-    clip_text(format!("{error:#}").as_bytes(), REASON_BYTES)
-}
-
-fn shown(name: &str) -> String {
-    clip_text(name.as_bytes(), NAME_BYTES)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -407,7 +341,8 @@ mod tests {
 
     #[test]
     fn code_that_was_compiled_beforehand_is_refused() {
-        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 1 << 20 }).expect("the sandbox starts");
+        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 1 << 20, ..SandboxConfig::default() })
+            .expect("the sandbox starts");
         let module = wat::parse_str("(module (func (export \"_start\")))").expect("it parses");
         let component = wat::parse_str("(component)").expect("it parses");
         let compiled = [

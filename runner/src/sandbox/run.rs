@@ -270,7 +270,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_of_the_host_ends_its_run_and_nothing_else() {
-        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 1 << 20 }).expect("the sandbox starts");
+        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 1 << 20, ..SandboxConfig::default() })
+            .expect("the sandbox starts");
         for after_waiting in [false, true] {
             let module = panicking(&sandbox, after_waiting);
             let run = sandbox.run(&module, job(), &Limits::default(), &RunControl::new()).await;

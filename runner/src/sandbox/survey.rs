@@ -464,7 +464,7 @@ impl Part {
 }
 
 fn check(what: &'static str, found: u64, limit: u64) -> Result<(), PrepareError> {
-    if found > limit { Err(PrepareError::TooComplex { what, found, limit }) } else { Ok(()) }
+    if found > limit { Err(PrepareError::TooComplex { what: what.into(), found, limit }) } else { Ok(()) }
 }
 
 fn invalid(error: BinaryReaderError) -> PrepareError {

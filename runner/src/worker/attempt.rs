@@ -67,7 +67,17 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
         Err(cause) => return unrun(release(job_id, &cause)),
     };
     let claim = claim(job, &known.version, &known.tenant_name);
-    let run = match shared.modules.prepared(claim.tenant, &claim.module).await {
+    let prepared = tokio::select! {
+        // First, since most modules are at hand.
+        biased;
+        prepared = shared.modules.prepared(claim.tenant, &claim.module) => prepared,
+        // Compiling takes longer than a deploy has patience; it goes on for the next who wants the module.
+        stop = control.wait_for_stop() => {
+            let settlement = decide(&claim, Outcome::Stopped(stop), control.cancel_requested(), rand::random());
+            return unrun(settlement);
+        }
+    };
+    let run = match prepared {
         Ok(prepared) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
         // The system refused something to the worker: no fault of the module's.
         Err(cause @ LoadError::Prepare(PrepareError::Host(_))) => return unrun(release(job_id, &cause.into())),

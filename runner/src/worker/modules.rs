@@ -60,6 +60,6 @@ impl Modules {
             let bytes = self.store.module_bytes(tenant, digest).await?;
             bytes.with_context(|| format!("the bytes of module {} (digest {digest}) are gone", version.name))
         };
-        self.cache.get_or_prepare(digest, fetch).await
+        self.cache.get_or_prepare(tenant, digest, fetch).await
     }
 }

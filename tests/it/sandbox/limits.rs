@@ -103,7 +103,8 @@ async fn stdout_stderr_and_the_log_are_one_in_order() {
 
 #[tokio::test]
 async fn a_full_pool_is_the_hosts_fault() {
-    let small = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 16 << 20 }).expect("the sandbox starts");
+    let small = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes: 16 << 20, ..SandboxConfig::default() })
+        .expect("the sandbox starts");
     let sleeper = small.prepare(&core("sleep")).expect("it prepares");
     let control = RunControl::new();
     let limits = Limits { timeout: Duration::from_secs(60), ..LIMITS };
@@ -123,7 +124,8 @@ async fn a_full_pool_is_the_hosts_fault() {
 
 #[tokio::test]
 async fn more_memory_than_the_worker_has_is_the_hosts_fault() {
-    let small = Sandbox::new(&SandboxConfig { slots: 2, memory_bytes: 2 << 20 }).expect("the sandbox starts");
+    let small = Sandbox::new(&SandboxConfig { slots: 2, memory_bytes: 2 << 20, ..SandboxConfig::default() })
+        .expect("the sandbox starts");
     let module = small.prepare(&core("grow_forever")).expect("it prepares");
     let grown = small.run(&module, job(b""), &LIMITS, &RunControl::new()).await;
     assert_eq!(failure(&grown).kind, FailureKind::Host, "{:?}", grown.outcome);
@@ -131,7 +133,8 @@ async fn more_memory_than_the_worker_has_is_the_hosts_fault() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_hostile_runs_leave_the_pool_empty() {
-    let sandbox = Sandbox::new(&SandboxConfig { slots: 16, memory_bytes: 16 << 20 }).expect("the sandbox starts");
+    let sandbox = Sandbox::new(&SandboxConfig { slots: 16, memory_bytes: 16 << 20, ..SandboxConfig::default() })
+        .expect("the sandbox starts");
     let guests = [
         "spin",
         "spin_at_start",

@@ -1,6 +1,7 @@
 mod bombs;
 mod cli;
 mod commands;
+mod compiler;
 mod limits;
 mod modules;
 mod sleeps;

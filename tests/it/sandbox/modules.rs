@@ -128,7 +128,7 @@ fn what_would_keep_the_compiler_busy_is_refused_before_it_starts() {
         (function(&"(drop (i64.const 0x7fffffffffffffff))".repeat(100_000)), "bytes of code in one function"),
     ] {
         let error = refusal(&module(&functions));
-        assert!(matches!(error, PrepareError::TooComplex { what, .. } if what == refused), "{refused}: {error}");
+        assert!(matches!(&error, PrepareError::TooComplex { what, .. } if what == refused), "{refused}: {error}");
     }
 }
 
@@ -146,7 +146,7 @@ fn components_that_double_with_each_level_are_refused_before_they_are_laid_out()
         text += &format!("(instance (instantiate $c{})))", levels - 1);
         refusal(&wat::parse_str(text).expect("it parses"))
     };
-    assert!(matches!(doubling(40), PrepareError::TooComplex { what: "instances", .. }), "{:?}", doubling(40));
+    assert!(matches!(doubling(40), PrepareError::TooComplex { what, .. } if what == "instances"), "{:?}", doubling(40));
     // A few levels are nothing to object to; it only has no entry.
     assert!(matches!(doubling(4), PrepareError::NoEntry(_)), "{:?}", doubling(4));
 }

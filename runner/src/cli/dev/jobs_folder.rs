@@ -18,7 +18,7 @@ use super::toolchain::Target;
 use crate::cli::module::Upload;
 use crate::job::{Digest, Limits};
 use crate::outcome::{FailureKind, OnFailure};
-use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::sandbox::{Compiler, Sandbox, SandboxConfig};
 use crate::store::Store;
 use crate::worker::Stage;
 
@@ -45,9 +45,10 @@ impl JobsFolder {
         folder: PathBuf,
         store: Store,
         memory_bytes: u64,
+        compiler: Compiler,
         stage: watch::Receiver<Stage>,
     ) -> anyhow::Result<Self> {
-        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes })?;
+        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes, compiler })?;
         Ok(Self { folder, store, sandbox, stage, uploaded: HashMap::new() })
     }
 
