@@ -23,7 +23,7 @@ pub struct PgBouncer {
 
 impl PgBouncer {
     /// In front of the tests' server, with so many connections to each database. None, and a word of why, where there is no
-    /// PgBouncer; not on a CI machine, which must have one.
+    /// PgBouncer; not where CI is set, which must have one.
     pub async fn start(db: &TestDb, mode: &str, connections: usize) -> Option<Self> {
         if Command::new("pgbouncer").arg("--version").output().is_err() {
             let said = "there is no pgbouncer in PATH (Debian: apt-get install pgbouncer)";
