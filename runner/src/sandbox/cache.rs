@@ -187,9 +187,10 @@ fn weight(module: &Result<Prepared, PrepareError>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
     use anyhow::bail;
+    use tokio::sync::Notify;
 
     use super::*;
     use crate::sandbox::SandboxConfig;
@@ -224,6 +225,33 @@ mod tests {
         assert!(a.is_ok() && b.is_ok() && c.is_ok());
         assert!(load().await.is_ok());
         assert_eq!(fetched.load(SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn a_tenant_has_one_module_made_ready_at_a_time() {
+        const GLOBEX: TenantId = TenantId(2);
+        let cache = ModuleCache::new(sandbox());
+        let (release, released) = (Notify::new(), AtomicBool::new(false));
+        let [(one, one_bytes), (two, two_bytes), (other, other_bytes)] = [program(1), program(2), program(3)];
+        let first = cache.get_or_prepare(ACME, one, async || {
+            release.notified().await;
+            released.store(true, SeqCst);
+            Ok(one_bytes)
+        });
+        let second = cache.get_or_prepare(ACME, two, async || {
+            assert!(released.load(SeqCst), "it began before the first had ended");
+            Ok(two_bytes)
+        });
+        let others = async {
+            let loaded = cache.get_or_prepare(GLOBEX, other, async || Ok(other_bytes)).await;
+            assert!(loaded.is_ok() && !released.load(SeqCst), "another tenant does not wait");
+            release.notify_one();
+        };
+        let (first, second, ()) = tokio::join!(first, second, others);
+        assert!(first.is_ok() && second.is_ok());
+        // Nobody's turn is kept when it is over.
+        let _turn = cache.lock().turn_of(ACME);
+        assert_eq!(cache.lock().tenants.len(), 1);
     }
 
     #[tokio::test]

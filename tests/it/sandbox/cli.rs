@@ -105,8 +105,13 @@ fn the_exit_code_and_the_outcome_are_what_a_worker_would_decide() {
     assert_eq!(code, 10);
     let (code, object) = run_json(&spin, &["--timeout", "20ms"]);
     assert_eq!((code, &object["failure"]["kind"]), (10, &json!("timeout")));
-    let (code, object) = run_json(&scratch.file("garbage.wasm", b"garbage"), &[]);
+    let nothing_to_call = wat::parse_str("(module)").expect("it parses");
+    let (code, object) = run_json(&scratch.file("nothing.wasm", &nothing_to_call), &[]);
     assert_eq!((code, &object["failure"]["kind"]), (11, &json!("link")));
+    for garbage in [&b"garbage"[..], b"", b"(module)"] {
+        let output = run(&scratch.file("garbage.wasm", garbage), &["--json"]);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{output:?}");
+    }
 }
 
 #[test]
