@@ -56,10 +56,10 @@ mod tests {
         let payload = json!({ "module": "noop", "payloads": ["1", "[2]"], "unique": "part" });
         assert_eq!(testing::run(fan_out, &mock, payload), Ok(json!({ "jobs": 2 })));
         let jobs = mock.enqueued();
-        assert_eq!(jobs.iter().map(|job| (job.module(), job.payload())).collect::<Vec<_>>(), [
-            ("noop", b"1".as_slice()),
-            ("noop", b"[2]".as_slice())
-        ]);
+        assert_eq!(
+            jobs.iter().map(|job| (job.module(), job.payload())).collect::<Vec<_>>(),
+            [("noop", b"1".as_slice()), ("noop", b"[2]".as_slice())]
+        );
     }
 
     #[test]
