@@ -54,7 +54,6 @@ impl Previous {
             match self.client.query_one(ENQUEUE, &params).await {
                 Ok(row) => return row.get(0),
                 Err(error) if error.as_db_error().is_some_and(|db| db.message().starts_with("cache lookup failed")) => {
-                    ()
                 }
                 Err(error) => panic!("enqueuing: {error:?}"),
             }
