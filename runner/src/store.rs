@@ -140,6 +140,11 @@ fn of_built_in_types(rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
+/// A duration as SQL is given one: in whole milliseconds.
+fn ms(duration: Option<Duration>) -> Option<i64> {
+    duration.map(|d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
 /// A column of an answer, by name or number.
 fn get<'a, T: FromSql<'a>>(row: &'a Row, column: impl RowIndex + fmt::Display) -> anyhow::Result<T> {
     row.try_get(column).map_err(|cause| anyhow::Error::new(UnknownAnswer(cause)))

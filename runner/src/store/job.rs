@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::db_instant::DbInstant;
-use super::{Store, get};
+use super::{Store, get, ms};
 use crate::job::JobId;
 use crate::retry::RetrySettings;
 
@@ -279,7 +280,7 @@ impl Store {
     pub async fn redrive_many(&self, filter: &Redrive<'_>) -> anyhow::Result<u64> {
         const CALL: i32 = 1_000;
         // One that dies again meanwhile is not queued a second time.
-        let until: DbInstant = self.row("reading the clock", "select clock_timestamp()", &[]).await?.get(0);
+        let until: DbInstant = get(&self.row("reading the clock", "select clock_timestamp()", &[]).await?, 0)?;
         let sql = "-- redrive_many
             select leasehold.redrive_many(tenant => $1, module => $2, queue => $3, failure_kind => $4, state => $5,
                 finished_after => coalesce(now() - $6 * interval '1 millisecond', '-infinity'), finished_before => $8, max_jobs => $7)";
@@ -310,15 +311,14 @@ impl Store {
         let params = [(&id.0 as _, Type::INT8), (&timeout_ms as _, Type::INT8)];
         let limit = timeout + Duration::from_secs(10);
         let rows = self.rows_within(limit, "waiting for the job", sql, &params).await?;
-        Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
+        get(rows.first().context("waiting for the job: no answer")?, 0)
     }
 
     /// Why a job is not running.
     pub async fn explain(&self, id: JobId) -> anyhow::Result<Vec<Reason>> {
         let sql = "-- explain\nselect code, message, until::text from leasehold.explain($1)";
         let rows = self.rows("explaining the job", sql, &[(&id.0, Type::INT8)]).await?;
-        let reason = |row: &Row| Reason { code: row.get(0), message: row.get(1), until: row.get(2) };
-        Ok(rows.iter().map(reason).collect())
+        rows.iter().map(|row| Ok(Reason { code: get(row, 0)?, message: get(row, 1)?, until: get(row, 2)? })).collect()
     }
 
     pub async fn queue_stats(&self, tenant: Option<&str>) -> anyhow::Result<Vec<QueueStat>> {
@@ -338,10 +338,6 @@ impl Store {
             })
             .collect()
     }
-}
-
-fn ms(duration: Option<Duration>) -> Option<i64> {
-    duration.map(|d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }
 
 fn job_row(row: &Row) -> anyhow::Result<JobRow> {

@@ -35,25 +35,25 @@ impl Store {
     /// Answers whether it was not paused before.
     pub async fn pause_queue(&self, queue: &str, reason: Option<&str>) -> anyhow::Result<bool> {
         let sql = "-- pause\nselect leasehold.pause(queue => $1, reason => $2)";
-        Ok(self.row("pausing the queue", sql, &[(&queue, Type::TEXT), (&reason, Type::TEXT)]).await?.get(0))
+        get(&self.row("pausing the queue", sql, &[(&queue, Type::TEXT), (&reason, Type::TEXT)]).await?, 0)
     }
 
     /// Answers whether it was paused.
     pub async fn resume_queue(&self, queue: &str) -> anyhow::Result<bool> {
         let sql = "-- resume\nselect leasehold.resume(queue => $1)";
-        Ok(self.row("resuming the queue", sql, &[(&queue, Type::TEXT)]).await?.get(0))
+        get(&self.row("resuming the queue", sql, &[(&queue, Type::TEXT)]).await?, 0)
     }
 
     pub async fn pause(&self, scope: Scope<'_>, reason: Option<&str>) -> anyhow::Result<bool> {
         let sql = "-- pause\nselect leasehold.pause(tenant => $1, module => $2, reason => $3)";
         let params = [(&scope.tenant as _, Type::TEXT), (&scope.module as _, Type::TEXT), (&reason as _, Type::TEXT)];
-        Ok(self.row("pausing", sql, &params).await?.get(0))
+        get(&self.row("pausing", sql, &params).await?, 0)
     }
 
     pub async fn resume(&self, scope: Scope<'_>) -> anyhow::Result<bool> {
         let sql = "-- resume\nselect leasehold.resume(tenant => $1, module => $2)";
         let params = [(&scope.tenant as _, Type::TEXT), (&scope.module as _, Type::TEXT)];
-        Ok(self.row("resuming", sql, &params).await?.get(0))
+        get(&self.row("resuming", sql, &params).await?, 0)
     }
 
     /// So many jobs each `per`, `burst` at once; a rate of None takes the limit away. Answers whether there was one.
@@ -76,7 +76,7 @@ impl Store {
             (&scope.module as _, Type::TEXT),
             (&key as _, Type::TEXT),
         ];
-        Ok(self.row("setting the rate", sql, &params).await?.get(0))
+        get(&self.row("setting the rate", sql, &params).await?, 0)
     }
 
     /// None takes the cap away. Answers the cap that was before.
@@ -84,7 +84,7 @@ impl Store {
         let sql = "-- set_cap\nselect leasehold.set_cap($1, tenant => $2, module => $3)";
         let params =
             [(&max_running as _, Type::INT4), (&scope.tenant as _, Type::TEXT), (&scope.module as _, Type::TEXT)];
-        Ok(self.row("setting the cap", sql, &params).await?.get(0))
+        get(&self.row("setting the cap", sql, &params).await?, 0)
     }
 
     pub async fn limits(&self) -> anyhow::Result<Vec<LimitRow>> {

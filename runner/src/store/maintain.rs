@@ -46,14 +46,14 @@ impl Store {
     /// Ends what has expired and sees to jobs whose others have ended. Answers how many rows it moved.
     pub async fn sweep(&self) -> anyhow::Result<i64> {
         let limit = SWEEP_ROWS as i32;
-        Ok(self.row("sweeping", "-- sweep\nselect leasehold.sweep($1)", &[(&limit, Type::INT4)]).await?.get(0))
+        get(&self.row("sweeping", "-- sweep\nselect leasehold.sweep($1)", &[(&limit, Type::INT4)]).await?, 0)
     }
 
     /// Drops gates, unique keys and groups that nobody needs. Answers how many rows.
     pub async fn drop_unused(&self) -> anyhow::Result<i64> {
         let limit = SWEEP_ROWS as i32;
         let sql = "-- drop_unused\nselect leasehold.drop_unused($1)";
-        Ok(self.row("dropping what is unused", sql, &[(&limit, Type::INT4)]).await?.get(0))
+        get(&self.row("dropping what is unused", sql, &[(&limit, Type::INT4)]).await?, 0)
     }
 
     /// Makes the coming days' partitions and drops those past their retention. Answers what it did, one line each.

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::Store;
 use super::db_instant::DbInstant;
+use super::{Store, get, ms};
 use crate::job::JobId;
 use crate::schedule::{Due, Missed, Second};
 
@@ -123,7 +123,6 @@ const SCHEDULE_COLUMNS: &str = "tenant, name, cron, time_zone, module, paused, h
 impl Store {
     /// Creates a schedule or replaces the one of its name.
     pub async fn set_schedule(&self, schedule: &NewSchedule<'_>) -> anyhow::Result<()> {
-        let ms = |duration: Option<Duration>| duration.map(|d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
         let sql = "-- schedule
             select leasehold.schedule(name => $1, cron => $2, module => $3, payload => $4::bytea, tenant => $5, time_zone => $6,
                 queue => $7, priority => $8, max_attempts => $9, timeout => $10 * interval '1 ms', backoff => $11 * interval '1 ms',
@@ -156,14 +155,14 @@ impl Store {
             "-- schedules\nselect {SCHEDULE_COLUMNS} from leasehold.schedules where $1::text is null or tenant = $1 order by tenant, name"
         );
         let rows = self.rows("listing schedules", &sql, &[(&tenant, Type::TEXT)]).await?;
-        Ok(rows.iter().map(schedule_row).collect())
+        rows.iter().map(schedule_row).collect()
     }
 
     pub async fn schedule(&self, tenant: &str, name: &str) -> anyhow::Result<Option<ScheduleRow>> {
         let sql =
             format!("-- schedule\nselect {SCHEDULE_COLUMNS} from leasehold.schedules where tenant = $1 and name = $2");
         let rows = self.rows("showing the schedule", &sql, &[(&tenant, Type::TEXT), (&name, Type::TEXT)]).await?;
-        Ok(rows.first().map(schedule_row))
+        rows.first().map(schedule_row).transpose()
     }
 
     /// False when it was paused already.
@@ -187,17 +186,17 @@ impl Store {
     pub async fn fire_schedule(&self, tenant: &str, name: &str) -> anyhow::Result<JobId> {
         let sql = "-- fire_schedule\nselect leasehold.fire_schedule($1, $2)";
         let row = self.row("firing the schedule", sql, &[(&name, Type::TEXT), (&tenant, Type::TEXT)]).await?;
-        Ok(JobId(row.get(0)))
+        Ok(JobId(get(&row, 0)?))
     }
 
     async fn answer(&self, doing: &'static str, sql: &str, tenant: &str, name: &str) -> anyhow::Result<bool> {
-        Ok(self.row(doing, sql, &[(&name, Type::TEXT), (&tenant, Type::TEXT)]).await?.get(0))
+        get(&self.row(doing, sql, &[(&name, Type::TEXT), (&tenant, Type::TEXT)]).await?, 0)
     }
 
     /// The database's clock, from which the next fires of a schedule are counted.
     pub async fn clock(&self) -> anyhow::Result<Second> {
         let row = self.row("reading the clock", "-- clock\nselect clock_timestamp()", &[]).await?;
-        Ok(row.get::<_, DbInstant>(0).unix_micros().div_euclid(1_000_000))
+        Ok(get::<DbInstant>(&row, 0)?.unix_micros().div_euclid(1_000_000))
     }
 
     /// At most so many schedules that are due by the database's clock. Changes nothing.
@@ -206,7 +205,7 @@ impl Store {
         let sql = "-- due_schedules\nselect * from leasehold.due_schedules($1)";
         let rows = self.rows("looking for due schedules", sql, &[(&limit, Type::INT4)]).await?;
         let (first, due) = rows.split_first().context("looking for due schedules: no answer")?;
-        let wait: Option<i64> = first.get("wait_ms");
+        let wait: Option<i64> = get(first, "wait_ms")?;
         Ok(DueSchedules {
             schedules: due.iter().map(due_schedule).collect::<anyhow::Result<_>>()?,
             wait: wait.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
@@ -244,63 +243,64 @@ impl Store {
             (/* bytes */ &FIRE_BYTES as _, Type::INT8),
         ];
         let rows = self.rows("firing schedules", sql, &params).await?;
-        Ok(rows
-            .iter()
-            .map(|row| Fired {
-                id: row.get("schedule_id"),
-                jobs: row.get("fired"),
-                last_job: row.get::<_, Option<i64>>("job_id").map(JobId),
-                refusal: row.get("refusal"),
-            })
-            .collect())
+        rows.iter().map(fired).collect()
     }
 }
 
+fn fired(row: &Row) -> anyhow::Result<Fired> {
+    Ok(Fired {
+        id: get(row, "schedule_id")?,
+        jobs: get(row, "fired")?,
+        last_job: get::<Option<i64>>(row, "job_id")?.map(JobId),
+        refusal: get(row, "refusal")?,
+    })
+}
+
 fn due_schedule(row: &Row) -> anyhow::Result<DueSchedule> {
-    let next_fire: Option<DbInstant> = row.get("next_fire");
-    let count = |column: &str| u64::try_from(row.get::<_, i32>(column)).unwrap_or(0);
+    let next_fire: Option<DbInstant> = get(row, "next_fire")?;
+    let count = |column: &str| Ok::<_, anyhow::Error>(u64::try_from(get::<i32>(row, column)?).unwrap_or(0));
     Ok(DueSchedule {
-        id: row.get("schedule_id"),
-        tenant: row.get("tenant"),
-        name: row.get("name"),
-        cron: row.get("cron"),
-        time_zone: row.get("time_zone"),
+        id: get(row, "schedule_id")?,
+        tenant: get(row, "tenant")?,
+        name: get(row, "name")?,
+        cron: get(row, "cron")?,
+        time_zone: get(row, "time_zone")?,
         due: Due {
-            now_micros: row.get::<_, DbInstant>("now").unix_micros(),
+            now_micros: get::<DbInstant>(row, "now")?.unix_micros(),
             next_fire: next_fire.map(|fire| fire.unix_micros().div_euclid(1_000_000)),
-            spread_offset: Duration::from_millis(count("spread_offset_ms")),
-            missed: row.get::<_, &str>("missed").parse()?,
-            missed_limit: usize::try_from(count("missed_limit")).unwrap_or(1),
+            spread_offset: Duration::from_millis(count("spread_offset_ms")?),
+            missed: get::<&str>(row, "missed")?.parse()?,
+            missed_limit: usize::try_from(count("missed_limit")?).unwrap_or(1),
         },
     })
 }
 
-fn schedule_row(row: &Row) -> ScheduleRow {
-    ScheduleRow {
-        tenant: row.get("tenant"),
-        name: row.get("name"),
-        cron: row.get("cron"),
-        time_zone: row.get("time_zone"),
-        module: row.get("module"),
-        paused: row.get("paused"),
-        held: row.get("held"),
-        next_fire: row.get("next_fire"),
-        last_fire: row.get("last_fire"),
-        last_fired_at: row.get("last_fired_at"),
-        last_job_id: row.get::<_, Option<i64>>("last_job_id").map(JobId),
-        error: row.get("error"),
-        error_at: row.get("error_at"),
-        missed: row.get("missed"),
-        missed_limit: row.get("missed_limit"),
-        spread_ms: row.get("spread_ms"),
-        spread_offset_ms: row.get("spread_offset_ms"),
-        time_key: row.get("time_key"),
-        queue: row.get("queue"),
-        priority: row.get("priority"),
-        max_attempts: row.get("max_attempts"),
-        timeout_ms: row.get("timeout_ms"),
-        backoff_ms: row.get("backoff_ms"),
-        version: row.get("version"),
-        payload: row.get("payload"),
-    }
+fn schedule_row(row: &Row) -> anyhow::Result<ScheduleRow> {
+    Ok(ScheduleRow {
+        tenant: get(row, "tenant")?,
+        name: get(row, "name")?,
+        cron: get(row, "cron")?,
+        time_zone: get(row, "time_zone")?,
+        module: get(row, "module")?,
+        paused: get(row, "paused")?,
+        held: get(row, "held")?,
+        next_fire: get(row, "next_fire")?,
+        last_fire: get(row, "last_fire")?,
+        last_fired_at: get(row, "last_fired_at")?,
+        last_job_id: get::<Option<i64>>(row, "last_job_id")?.map(JobId),
+        error: get(row, "error")?,
+        error_at: get(row, "error_at")?,
+        missed: get(row, "missed")?,
+        missed_limit: get(row, "missed_limit")?,
+        spread_ms: get(row, "spread_ms")?,
+        spread_offset_ms: get(row, "spread_offset_ms")?,
+        time_key: get(row, "time_key")?,
+        queue: get(row, "queue")?,
+        priority: get(row, "priority")?,
+        max_attempts: get(row, "max_attempts")?,
+        timeout_ms: get(row, "timeout_ms")?,
+        backoff_ms: get(row, "backoff_ms")?,
+        version: get(row, "version")?,
+        payload: get(row, "payload")?,
+    })
 }
