@@ -112,10 +112,10 @@ where
 
 /// Jobs a second, one a transaction, eight clients.
 pub async fn enqueue_single(store: &Store, time: Duration, tenant: &str, payload: &Value) -> anyhow::Result<f64> {
-    let (store, tenant, payload) = (store.clone(), tenant.to_owned(), payload.to_string());
+    let (store, tenant, payload) = (store.clone(), tenant.to_owned(), payload.clone());
     per_second(SINGLE_CLIENTS, time, move || {
         let (store, tenant, payload) = (store.clone(), tenant.clone(), payload.clone());
-        async move { store.enqueue(&new_job(&tenant, payload.as_bytes())).await.map(drop) }
+        async move { store.enqueue_plain(&tenant, MODULE, QUEUE, &payload).await }
     })
     .await
 }
