@@ -62,7 +62,7 @@ impl Store {
     /// Milliseconds from enqueue to claim and to settlement.
     pub(crate) async fn bench_latencies(&self, after: i64) -> anyhow::Result<Vec<(f64, f64)>> {
         let sql = "select extract(epoch from started_at - enqueued_at)::float8 * 1000, extract(epoch from finished_at - enqueued_at)::float8 * 1000
-                     from leasehold.history where id > $1";
+                     from leasehold.history where id > $1 order by id";
         let rows = self.rows("reading latencies", sql, &[(&after, Type::INT8)]).await?;
         rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
     }
