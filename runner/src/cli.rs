@@ -16,6 +16,7 @@ pub mod run;
 pub mod schedule;
 pub mod stats;
 pub mod tenant;
+pub mod usage;
 pub mod worker;
 
 use std::time::Duration;

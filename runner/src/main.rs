@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use leasehold::cli::{
-    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant, worker,
+    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant, usage, worker,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -34,6 +34,7 @@ enum Command {
     Resume(limit::ResumeArgs),
     Schedule(schedule::Args),
     Stats(stats::Args),
+    Usage(usage::Args),
     Bench(bench::Args),
     Demo(demo::Args),
     Run(run::Args),
@@ -92,6 +93,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Resume(args) => limit::resume(args).await?,
         Command::Schedule(args) => schedule::run(args).await?,
         Command::Stats(args) => stats::run(args).await?,
+        Command::Usage(args) => usage::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
         Command::Run(args) => return run::run(args).await,

@@ -25,5 +25,6 @@ mod storable;
 mod traps;
 mod unique;
 mod upgrade;
+mod usage;
 mod waiting;
 mod wakeups;
