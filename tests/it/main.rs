@@ -3,6 +3,7 @@ mod bench;
 mod cancel;
 mod claim;
 mod cli;
+mod contract;
 mod drain;
 mod enqueue;
 mod explain;
