@@ -15,6 +15,7 @@ mod history;
 mod hostile;
 mod jobs;
 mod kills;
+mod languages;
 mod leases;
 mod migrations;
 mod pgbouncer;
