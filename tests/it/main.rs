@@ -13,6 +13,7 @@ mod fuzz;
 mod gates;
 mod history;
 mod hostile;
+mod http;
 mod jobs;
 mod kills;
 mod languages;
