@@ -9,6 +9,7 @@ mod code_cache;
 mod compile;
 mod control;
 mod engine;
+mod exit;
 mod failure;
 mod host;
 mod imports;
@@ -131,6 +132,7 @@ impl Sandbox {
         let mut program_linker = wasmtime::Linker::new(&engine);
         wasmtime_wasi::p1::add_to_linker_async(&mut program_linker, State::wasi_p1).context("linking WASI 0.1")?;
         clocks::add_to_program_linker(&mut program_linker).context("linking WASI 0.1's poll")?;
+        exit::add_to_program_linker(&mut program_linker).context("linking WASI 0.1's exit")?;
         let offer = Offer::of(&component_linker);
         let ticker = Ticker::start(&engine)?;
         let timer = Timer::start()?;
