@@ -10,6 +10,7 @@ mod compile;
 mod control;
 mod engine;
 mod failure;
+mod fixed;
 mod host;
 mod imports;
 mod limiter;

@@ -20,6 +20,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| format!("{text:?} is not a duration; write 5s, 2m or 500ms"))
 }
 
+/// `2026-12-01T13:00:00Z`, as the time since 1970.
+pub fn moment(text: &str) -> Result<Duration, String> {
+    let moment = humantime::parse_rfc3339_weak(text)
+        .map_err(|_| format!("{text:?} is not a time; write 2026-12-01T13:00:00Z"))?;
+    moment.duration_since(std::time::UNIX_EPOCH).map_err(|_| format!("{text:?} is before 1970"))
+}
+
 /// `mail`, or with a weight `mail=3`.
 pub fn queue(text: &str) -> Result<(String, Option<u32>), String> {
     let Some((name, weight)) = text.split_once('=') else { return Ok((text.to_owned(), None)) };

@@ -11,7 +11,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use super::{BAD_USE, parse};
-use crate::job::{JobId, Limits, ModuleKind};
+use crate::job::{Deterministic, JobId, Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, OnFailure, Outcome, Run, Stop, Usage, clean_text};
 use crate::retry::RetryPolicy;
 use crate::sandbox::{Compiler, JobInput, PrepareError, RunControl, Sandbox, SandboxConfig};
@@ -59,12 +59,27 @@ pub struct Args {
     /// How many follow-up jobs it may ask for; they are shown, not enqueued
     #[arg(long, value_name = "N", default_value_t = 0)]
     follow_ups: u32,
+    /// Random numbers from this seed, and a clock that nobody waits for: the same run each time
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// When that clock begins [default: 2026-01-01T00:00:00Z]
+    #[arg(long, value_name = "TIME", value_parser = parse::moment, requires = "seed")]
+    starts_at: Option<Duration>,
     /// Another end for a kind of failure than usual; may be given several times
     #[arg(long, value_name = "KIND=fail|dead", value_parser = parse::on_failure)]
     on: Vec<(FailureKind, OnFailure)>,
     /// Print one JSON object with everything instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// Where the clock of a deterministic run begins, in seconds since 1970, unless told otherwise: 2026-01-01T00:00:00Z.
+const STARTS_AT: Duration = Duration::from_secs(1_767_225_600);
+
+impl Args {
+    fn deterministic(&self) -> Option<Deterministic> {
+        self.seed.map(|seed| Deterministic { starts_at: self.starts_at.unwrap_or(STARTS_AT), seed })
+    }
 }
 
 /// Runs the command. An error is one of this process; whatever the module does is in the exit code.
@@ -114,6 +129,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 attempt: args.attempt,
                 max_attempts: args.max_attempts,
                 payload: payload.as_deref().unwrap_or(default),
+                deterministic: args.deterministic(),
             };
             let control = RunControl::new();
             let stopper = tokio::spawn(stop_on_ctrl_c(control.clone()));

@@ -2,7 +2,7 @@
 //! end by itself. One that computes meets the epoch's callback at the next tick. One that waits in a host call is not
 //! computing, so it is dropped from outside, by a stop or by a timer a little behind the deadline.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -13,11 +13,12 @@ use wasmtime::{Store, UpdateDeadline};
 
 use super::control::RunControl;
 use super::failure::{self, Facts, Interrupt};
+use super::fixed::VirtualClock;
 use super::host::bindings::leasehold::job::types;
 use super::module::{Entry, Prepared};
-use super::state::{HANDLES, State, to_usize};
+use super::state::{HANDLES, Setting, State, Time, to_usize};
 use super::{Sandbox, engine};
-use crate::job::{JobId, Limits, ModuleKind};
+use crate::job::{Deterministic, JobId, Limits, ModuleKind};
 use crate::outcome::{Outcome, Run, Stop, Usage};
 
 /// How far behind the deadline the timer waits, so that a computing guest meets the epoch first and gets a backtrace.
@@ -41,6 +42,8 @@ pub struct JobInput<'a> {
     pub attempt: u32,
     pub max_attempts: u32,
     pub payload: &'a [u8],
+    /// None: the clock and the random numbers of the machine.
+    pub deterministic: Option<Deterministic>,
 }
 
 /// How the guest's part of a run came to its end.
@@ -87,7 +90,8 @@ impl Sandbox {
         let deadline = started.checked_add(limits.timeout).unwrap_or(started + FAR_AWAY);
         let hostcall_bytes = hostcall_bytes(module.kind(), limits);
         let _awake = self.ticker().awake();
-        let mut store = self.store(module.kind(), job.payload, limits, control, deadline, hostcall_bytes);
+        let mut store = self.store(module.kind(), job, limits, control, deadline, hostcall_bytes);
+        let clock = store.data().virtual_clock().cloned();
         let mut instantiated = false;
         let end = {
             // A panic in a host function unwinds through the guest's fiber to here. The store that it passed through is
@@ -101,10 +105,11 @@ impl Sandbox {
                     Err(panic) => End::Panicked(failure::panicked(&*panic)),
                 },
                 stop = control.wait_for_stop() => End::Stopped(stop),
+                () = over(clock.as_ref()) => End::TimedOut,
                 () = tokio::time::sleep_until((deadline + DEADLINE_GRACE).into()) => End::TimedOut,
             }
         };
-        let elapsed = started.elapsed();
+        let elapsed = started.elapsed().max(clock.map_or(Duration::ZERO, |clock| clock.elapsed()));
         let log = store.data().log.take();
         let stdout = store.data().stdout.as_ref();
         let facts = Facts { kind: module.kind(), limits, elapsed, instantiated, hostcall_bytes, log: &log, stdout };
@@ -136,13 +141,19 @@ impl Sandbox {
     fn store(
         &self,
         kind: ModuleKind,
-        payload: &[u8],
+        job: JobInput<'_>,
         limits: &Limits,
         control: &RunControl,
         deadline: Instant,
         hostcall_bytes: usize,
     ) -> Store<State> {
-        let state = State::new(kind, payload, limits, control.clone(), self.timer().alarm().clone());
+        let deterministic = job.deterministic;
+        let time = match deterministic {
+            None => Time::Real(self.timer().alarm().clone()),
+            Some(Deterministic { starts_at, .. }) => Time::Virtual(VirtualClock::new(starts_at, limits.timeout)),
+        };
+        let control = control.clone();
+        let state = State::new(Setting { kind, stdin: job.payload, limits, control, time, deterministic });
         let mut store = Store::new(self.engine(), state);
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(hostcall_bytes);
@@ -163,6 +174,14 @@ impl Sandbox {
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
         store
+    }
+}
+
+/// Resolves when the run's time is over by a clock of its own.
+async fn over(clock: Option<&VirtualClock>) {
+    match clock {
+        Some(clock) => clock.over().await,
+        None => pending().await,
     }
 }
 
@@ -243,6 +262,7 @@ mod tests {
             attempt: 1,
             max_attempts: 1,
             payload: b"",
+            deterministic: None,
         }
     }
 
