@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use leasehold::cli::{
-    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant, worker,
+    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant,
+    test, worker,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -37,6 +38,7 @@ enum Command {
     Bench(bench::Args),
     Demo(demo::Args),
     Run(run::Args),
+    Test(test::Args),
     Compile(compile::Args),
 }
 
@@ -95,6 +97,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
         Command::Run(args) => return run::run(args).await,
+        Command::Test(args) => return test::run(args).await,
         Command::Compile(args) => return compile::run(&args),
     }
     Ok(ExitCode::SUCCESS)

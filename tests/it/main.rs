@@ -9,6 +9,7 @@ mod explain;
 mod fencing;
 mod follow_ups;
 mod gates;
+mod harness;
 mod history;
 mod jobs;
 mod kills;

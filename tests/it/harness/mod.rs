@@ -1,0 +1,5 @@
+mod bench;
+mod cases;
+mod profile;
+mod programs;
+mod verdict;
