@@ -10,6 +10,7 @@ pub mod job;
 pub mod limit;
 pub mod migrate;
 pub mod module;
+pub mod new;
 pub mod parse;
 mod print;
 pub mod run;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use leasehold::cli::{
-    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant,
+    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, new, run, schedule, stats, tenant,
     test, worker,
 };
 use tracing_subscriber::EnvFilter;
@@ -37,6 +37,7 @@ enum Command {
     Stats(stats::Args),
     Bench(bench::Args),
     Demo(demo::Args),
+    New(new::Args),
     Run(run::Args),
     Test(test::Args),
     Compile(compile::Args),
@@ -96,6 +97,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Stats(args) => stats::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
+        Command::New(args) => return new::run(args),
         Command::Run(args) => return run::run(args).await,
         Command::Test(args) => return test::run(args).await,
         Command::Compile(args) => return compile::run(&args),

@@ -1,5 +1,6 @@
 mod bench;
 mod cases;
+mod new;
 mod profile;
 mod programs;
 mod verdict;
