@@ -13,6 +13,7 @@ pub mod module;
 pub mod new;
 pub mod parse;
 mod print;
+pub mod replay;
 pub mod run;
 pub mod schedule;
 pub mod stats;

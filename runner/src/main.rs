@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use leasehold::cli::{
-    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, new, run, schedule, stats, tenant,
+    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, new, replay, run, schedule, stats, tenant,
     test, worker,
 };
 use tracing_subscriber::EnvFilter;
@@ -38,6 +38,7 @@ enum Command {
     Bench(bench::Args),
     Demo(demo::Args),
     New(new::Args),
+    Replay(replay::Args),
     Run(run::Args),
     Test(test::Args),
     Compile(compile::Args),
@@ -98,6 +99,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
         Command::New(args) => return new::run(args),
+        Command::Replay(args) => return replay::run(args).await,
         Command::Run(args) => return run::run(args).await,
         Command::Test(args) => return test::run(args).await,
         Command::Compile(args) => return compile::run(&args),

@@ -3,4 +3,5 @@ mod cases;
 mod new;
 mod profile;
 mod programs;
+mod replay;
 mod verdict;
