@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use leasehold::cli::{
-    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant, usage, worker,
+    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, new, replay, run, schedule, stats, tenant,
+    test, usage, worker,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -37,7 +38,10 @@ enum Command {
     Usage(usage::Args),
     Bench(bench::Args),
     Demo(demo::Args),
+    New(new::Args),
+    Replay(replay::Args),
     Run(run::Args),
+    Test(test::Args),
     Compile(compile::Args),
 }
 
@@ -96,7 +100,10 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Usage(args) => usage::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
+        Command::New(args) => return new::run(args),
+        Command::Replay(args) => return replay::run(args).await,
         Command::Run(args) => return run::run(args).await,
+        Command::Test(args) => return test::run(args).await,
         Command::Compile(args) => return compile::run(&args),
     }
     Ok(ExitCode::SUCCESS)

@@ -11,6 +11,7 @@ mod fencing;
 mod follow_ups;
 mod fuzz;
 mod gates;
+mod harness;
 mod history;
 mod hostile;
 mod http;

@@ -86,7 +86,16 @@ pub fn leasehold() -> Command {
 
 /// What a test's job is told about itself.
 pub fn job(payload: &[u8]) -> JobInput<'_> {
-    JobInput { id: JobId(7), tenant: "acme", module: "guest", queue: "default", attempt: 1, max_attempts: 3, payload }
+    JobInput {
+        id: JobId(7),
+        tenant: "acme",
+        module: "guest",
+        queue: "default",
+        attempt: 1,
+        max_attempts: 3,
+        payload,
+        deterministic: None,
+    }
 }
 
 /// Prepares and runs a module once, with nobody stopping it.
