@@ -6,7 +6,7 @@ create or replace function leasehold.complete_with(
     p_worker_id bigint, p_ids bigint[], p_lease_nos int[], p_results bytea[], p_jobs jsonb, p_payloads bytea[],
     p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
 ) returns setof bigint
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set leasehold.waits = 'no' as $$
 declare
     v_parent record;
     v_job record;

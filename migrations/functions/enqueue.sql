@@ -3,7 +3,7 @@
 -- Three overloads: payload as jsonb, as text that holds JSON (an untyped literal lands here), and as bytea (raw bytes).
 -- Their bodies are parsed when they are made, so no caller's search_path can change what they call.
 -- Refusals have an SQLSTATE of their own: LH001 no such tenant, LH002 no such module or version, LH003 a bad argument, LH004 no
--- such job to wait for.
+-- such job to wait for, LH030 and LH031 a full quota of the tenant.
 
 -- Former ones with fewer parameters would make a call ambiguous.
 drop function if exists leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int);
@@ -57,13 +57,16 @@ begin
     elsif p_on_conflict <> 'keep' then
         raise exception 'on_conflict % without a unique_key', quote_literal(left(p_on_conflict, 80)) using errcode = 'LH003';
     end if;
+    if v_job.counted then
+        perform leasehold.take_quota(v_job.tenant_id, 1, octet_length(p_payload));
+    end if;
     insert into leasehold.live_jobs (tenant_id, module_id, id, queue, priority, run_at, due_at, waits_at, enqueued_at, max_attempts, timeout_ms,
-                                     backoff_ms, version, version_pinned, payload, expires_at, options)
+                                     backoff_ms, version, version_pinned, payload, expires_at, options, counted)
     overriding system value
     values (v_job.tenant_id, v_job.module_id, coalesce(v_id, nextval('leasehold.live_jobs_id_seq')), p_queue, p_priority,
             case when v_waits then 'infinity' else greatest(p_run_at, v_now) end, case when v_waits then greatest(p_run_at, v_now) end,
             case when v_waits then 0 end, v_now, v_job.max_attempts, v_job.timeout_ms, v_job.backoff_ms, p_version, p_version is not null, p_payload,
-            p_expires_at, v_options)
+            p_expires_at, v_options, nullif(v_job.counted, false))
     returning id into v_id;
     if p_expires_at is not null then
         insert into leasehold.expiries values (p_expires_at, v_id);

@@ -20,7 +20,7 @@ create or replace function leasehold.fire_schedules(
 ) returns table (schedule_id bigint, fired int, job_id bigint, refusal text)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off
 -- An enqueue that waits for somebody's open transaction is refused for now, instead of making everybody wait.
-set lock_timeout = '100ms' as $$
+set lock_timeout = '100ms' set leasehold.waits = 'no' as $$
 declare
     v_look record;
     v_schedule leasehold.timetable;

@@ -17,6 +17,7 @@ mod migrate;
 mod module;
 mod schedule;
 mod settle;
+mod tenant;
 mod worker;
 
 use std::fmt;
@@ -41,6 +42,7 @@ pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
 pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use settle::{Batch, CRASH_LIMIT, Report};
+pub use tenant::{GrantRow, NewGrant, QuotaRow, Removal};
 pub use worker::{Beat, WorkerId};
 
 /// How long any one statement may take before its connection is given up. Well below a lease, so that a dead connection
