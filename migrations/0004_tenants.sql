@@ -1,5 +1,4 @@
--- Tenants as customers: quotas, and the database roles that may act for a tenant. Nothing here rewrites a row or scans a table. Tables
--- are altered in the order in which enqueue, claim and the settling functions take them.
+-- Tenants as customers: quotas, and the database roles that may act for a tenant. Nothing here rewrites a row or scans a table.
 
 -- quotas: what the operator has set, by name (functions/set_quotas.sql). counted: its jobs are counted in quota_slots from when the first
 -- quota of queued jobs or bytes was set.
@@ -8,7 +7,6 @@ alter table leasehold.tenants
     add column counted       boolean not null default false,
     add column removing_at   timestamptz,  -- nothing is enqueued or begun for it any more
     add column removing_xid  xid8;         -- a transaction after that had been committed: older ones may still bring rows
-alter table leasehold.live_jobs add column counted boolean;  -- true: it took a place of its tenant's quota, and gives it back when it ends
 
 -- What is left of a tenant's quota of queued jobs and bytes, in slots: a transaction takes from one that no other is at, so producers do not
 -- wait for each other. The slots, quota_returns and what counted jobs have taken always add up to the limit.
@@ -41,43 +39,3 @@ create table leasehold.tenant_roles (
     primary key (tenant_id, role_oid),
     constraint tenant_roles_level_is_known check (level in ('tenant', 'producer'))
 );
-
--- What follows needs these to exist; their text is in functions/, which comes after.
-create function leasehold.my_tenants(p_least text default 'producer') returns int[] language sql stable as 'select null::int[]';
-create function leasehold.return_quota() returns trigger language plpgsql as 'begin return null; end';
-create function leasehold.fold_returns() returns trigger language plpgsql as 'begin return null; end';
-
-create trigger return_quota after delete on leasehold.live_jobs for each row when (old.counted) execute function leasehold.return_quota();
-create trigger return_quota_folded after delete on leasehold.live_jobs for each statement execute function leasehold.fold_returns();
-
--- The second fence around rows, behind the grants: whoever is granted a table by mistake sees the rows of its tenants. The schema's owner,
--- and with it each function here, is not bound by it.
-do $$
-declare
-    v_table record;
-begin
-    for v_table in
-        select c.oid::regclass as name, exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'tenant_id') as tenants
-          from pg_class c join unnest(array['tenants', 'modules', 'module_versions', 'lanes', 'unique_keys', 'live_jobs']) with ordinality f(name, n)
-               on f.name = c.relname
-         where c.relnamespace = 'leasehold'::regnamespace
-         order by f.n
-    loop
-        execute format('alter table %s enable row level security', v_table.name);
-    end loop;
-    for v_table in
-        select c.oid::regclass as name, c.relispartition, c.relrowsecurity,
-               exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'tenant_id') as tenants
-          from pg_class c
-         where c.relnamespace = 'leasehold'::regnamespace and c.relkind in ('r', 'p') and c.relname <> 'schema_version'
-         order by c.oid
-    loop
-        if not v_table.relrowsecurity then
-            execute format('alter table %s enable row level security', v_table.name);
-        end if;
-        -- A partition is nobody's to look at by itself.
-        continue when v_table.relispartition;
-        execute format('create policy own_rows on %s for select using ((select leasehold.my_tenants()) is null%s)', v_table.name,
-                       case when v_table.tenants then ' or tenant_id = any((select leasehold.my_tenants())::int[])' else '' end);
-    end loop;
-end $$;

@@ -6,12 +6,13 @@ create or replace function leasehold.complete_with(
     p_worker_id bigint, p_ids bigint[], p_lease_nos int[], p_results bytea[], p_jobs jsonb, p_payloads bytea[],
     p_fuel bigint[], p_wall_us bigint[], p_cpu_us bigint[], p_memory_peak_bytes bigint[], p_logs text[], p_log_dropped_bytes bigint[]
 ) returns setof bigint
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set leasehold.waits = 'no' as $$
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_parent record;
     v_job record;
     v_id bigint;
 begin
+    perform set_config('leasehold.waits', 'no', true);  -- for a quota: nobody's jobs are settled later because of an open transaction
     -- Read before it moves to history; complete judges whether the lease holds.
     select t.name as tenant, j.queue into v_parent
       from leasehold.live_jobs j join leasehold.tenants t on t.tenant_id = j.tenant_id where j.id = p_ids[1];

@@ -20,7 +20,7 @@ create or replace function leasehold.fire_schedules(
 ) returns table (schedule_id bigint, fired int, job_id bigint, refusal text)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off
 -- An enqueue that waits for somebody's open transaction is refused for now, instead of making everybody wait.
-set lock_timeout = '100ms' set leasehold.waits = 'no' as $$
+set lock_timeout = '100ms' as $$
 declare
     v_look record;
     v_schedule leasehold.timetable;
@@ -30,6 +30,7 @@ declare
     v_bytes bigint := 0;
     v_cut boolean;
 begin
+    perform set_config('leasehold.waits', 'no', true);
     for v_look in
         select l.*, sum(coalesce(l.count, 0)) over (order by l.place) - coalesce(l.count, 0) as skip
           from unnest(p_ids, p_expected, p_next, p_counts, p_errors) with ordinality l(id, expected, next, count, error, place)

@@ -53,6 +53,10 @@ begin
         ), lines as (
             delete from leasehold.waiting_jobs w using gone g
              where (w.gate_id, w.queue, w.priority, w.due_at, w.job_id) = (g.waits_at, g.queue, g.priority, g.due_at, g.id)
+        ), waits as (
+            delete from leasehold.dependencies d using gone g where d.job_id = g.id
+        ), members as (
+            delete from leasehold.group_members m using gone g where (m.group_id, m.job_id) = ((g.options ->> 'group_id')::bigint, g.id)
         ), ends as (
             delete from leasehold.expiries e using gone g where (e.expires_at, e.job_id) = (g.expires_at, g.id)
         )

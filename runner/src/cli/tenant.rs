@@ -261,7 +261,11 @@ async fn create(name: &str, role: Option<&str>, common: &Common) -> anyhow::Resu
         store.grant_tenant(&grant).await?;
     }
     if common.json {
-        return print::json(&json!({ "tenant": name, "created": created, "role": role }));
+        let mut answer = json!({ "tenant": name, "created": created });
+        if let Some(role) = role {
+            answer["role"] = role.into();
+        }
+        return print::json(&answer);
     }
     println!("tenant {name} {}", if created { "created" } else { "exists already" });
     if let Some(role) = role {

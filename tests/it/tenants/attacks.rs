@@ -574,10 +574,15 @@ async fn open_transactions_locks_and_floods_of_a_tenant_hold_up_nobody() {
     let (acme, _) = login(&db, "acme", "tenant").await;
     let worker = db.worker_with(quick());
     acme.batch_execute(
-        "select leasehold.enqueue('echo', tenant => 'acme', queue => 'default', run_at => now() + interval '1 hour');
-         begin isolation level repeatable read; lock table leasehold.my_jobs in access share mode;
+        "select leasehold.enqueue('echo', tenant => 'acme', queue => 'default', run_at => now() + interval '1 hour')",
+    )
+    .await
+    .expect("its own");
+    acme.batch_execute("begin isolation level repeatable read").await.expect("a transaction");
+    acme.batch_execute(
+        "lock table leasehold.my_jobs in access share mode;
          select leasehold.cancel(id) from leasehold.my_jobs;
-         select leasehold.enqueue_many('echo', array_fill('1'::jsonb, array[900]), 'acme');
+         select leasehold.enqueue_many('echo', array_fill('1'::jsonb, array[900]), 'acme', queue => 'nobody');
          select pg_advisory_lock(7236213), pg_advisory_lock(hashtext('leasehold.maintain_partitions'));
          select pg_notify('leasehold_wake', 'default' || n), pg_notify('leasehold_cancel', n::text) from generate_series(1, 5000) n",
     )
