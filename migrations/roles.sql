@@ -29,8 +29,8 @@ begin
         leasehold.my_modules to leasehold_tenant;
     grant execute on all functions in schema leasehold to leasehold_worker;
     revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue, leasehold.make_gates,
-        leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.after_end, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
-        leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for,
+        leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.after_end, leasehold.conclude, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
+        leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for, leasehold.gate_code,
         leasehold.check_cron, leasehold.find_schedule, leasehold.enqueue_scheduled,
         leasehold.find_tenant, leasehold.no_tenant, leasehold.check_job, leasehold.check_upload, leasehold.take_quota, leasehold.collect_returns,
         leasehold.fill_slots, leasehold.create_tenant, leasehold.set_quotas, leasehold.grant_tenant, leasehold.revoke_tenant, leasehold.remove_tenant, leasehold.fence
