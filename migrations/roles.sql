@@ -33,7 +33,8 @@ begin
         leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for, leasehold.gate_code,
         leasehold.check_cron, leasehold.find_schedule, leasehold.enqueue_scheduled,
         leasehold.find_tenant, leasehold.no_tenant, leasehold.check_job, leasehold.check_upload, leasehold.take_quota, leasehold.collect_returns,
-        leasehold.fill_slots, leasehold.create_tenant, leasehold.set_quotas, leasehold.grant_tenant, leasehold.revoke_tenant, leasehold.remove_tenant, leasehold.fence
+        leasehold.fill_slots, leasehold.create_tenant, leasehold.set_quotas, leasehold.grant_tenant, leasehold.revoke_tenant, leasehold.remove_tenant, leasehold.count_jobs,
+        leasehold.fence
         from leasehold_worker;
     grant select on leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version
         to leasehold_worker;

@@ -83,8 +83,8 @@ begin
     return v_id;
 end $$;
 
--- What users call: three functions of one text. A job with nothing special, of a tenant without quotas, for a lane that exists, is one statement here,
--- and everything else is enqueue_bytes'. PL/pgSQL, since a function of SQL would be written into each caller's statement, all 25 parameters of it, and
+-- What users call: three functions of one text. A job with nothing special, for a lane that exists, is one statement here, and everything
+-- else is enqueue_bytes'. PL/pgSQL, since a function of SQL would be written into each caller's statement, all 25 parameters of it, and
 -- planned there: 65 of 280 microseconds of a statement that is not prepared.
 do $make$
 declare
@@ -107,15 +107,16 @@ begin
     if num_nonnulls(max_attempts, timeout, backoff, version, concurrency_key, rate_key, unique_key, unique_for, expires_at, after, after_group,
                     group_id, backoff_factor, backoff_cap, backoff_jitter) = 0
        and concurrency_limit = 1 and on_conflict = 'keep' and on_dead = 'cancel' and not notify then
-        insert into leasehold.live_jobs as j (tenant_id, module_id, queue, priority, run_at, enqueued_at, max_attempts, payload)
+        insert into leasehold.live_jobs as j (tenant_id, module_id, queue, priority, run_at, enqueued_at, max_attempts, payload, counted)
         select t.tenant_id, m.module_id, enqueue.queue, enqueue.priority, greatest(enqueue.run_at, n.now), n.now,
-               coalesce((v.retry ->> 'max_attempts')::int, 5), p.bytes
+               coalesce((v.retry ->> 'max_attempts')::int, 5), p.bytes,
+               case when t.counted then leasehold.take_quota(t.tenant_id, 1, octet_length(p.bytes)) end
           from leasehold.tenants t
           join leasehold.modules m on m.tenant_id = t.tenant_id and m.name = enqueue.module
           left join leasehold.module_versions v on v.module_id = m.module_id and v.version = m.active_version
          cross join lateral (select BYTES as bytes offset 0) p
          cross join lateral (select clock_timestamp() as now where pg_current_xact_id() is not null) n  -- in this order, see enqueue_bytes
-         where t.name = enqueue.tenant and not t.counted and t.removing_at is null and leasehold.my_tenants() is null and octet_length(p.bytes) <= 16777216
+         where t.name = enqueue.tenant and t.removing_at is null and leasehold.my_tenants() is null and octet_length(p.bytes) <= 16777216
            and exists (select from leasehold.lanes l where l.queue = enqueue.queue and l.priority = enqueue.priority)
         returning j.id, j.run_at <= j.enqueued_at and exists (select from leasehold.sleepers s where s.queue = j.queue and s.until > j.enqueued_at)
              into v_id, v_wanted;

@@ -11,7 +11,8 @@ declare
     v_slot smallint;
     v_returned record;
 begin
-    if not exists (select from leasehold.quota_returns) then
+    -- Who looks through an old snapshot would meet slots that have changed since, and fail.
+    if not exists (select from leasehold.quota_returns) or current_setting('transaction_isolation') <> 'read committed' then
         return null;
     end if;
     for v_tenant_id in

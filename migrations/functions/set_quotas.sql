@@ -6,7 +6,7 @@
 -- max_result_bytes, max_log_bytes, max_follow_ups, max_module_bytes.
 --
 -- A quota below what is in use takes nothing away: there is no room until it has fallen. Jobs enqueued before the tenant's first quota of
--- queued jobs or bytes are not counted.
+-- queued jobs or bytes are counted by count_jobs.
 create or replace function leasehold.set_quotas(tenant text, quotas jsonb) returns jsonb
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare

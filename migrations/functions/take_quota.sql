@@ -1,10 +1,10 @@
 -- Takes places for jobs and their payloads' bytes out of a tenant's quota, in the caller's transaction; part of enqueue, enqueue_many and
--- redrive, where the tenant is counted. LH030, LH031: the quota of queued_jobs or queued_bytes has no room for them.
+-- redrive, where the tenant is counted. Answers true: the job is counted. LH030, LH031: the quota of queued_jobs or queued_bytes has no room for them.
 --
 -- Never more than the limit: a place is in a slot, on its way back, or a job's. And as many as that: it is refused only once every slot has been
 -- looked at. A slot that another open transaction took from is waited for, for a second at most and holding none, so that no two producers
 -- can block each other; a worker (leasehold.waits = 'no') does not wait at all. What such transactions hold counts as used then.
-create or replace function leasehold.take_quota(p_tenant_id int, p_jobs bigint, p_bytes bigint) returns void
+create or replace function leasehold.take_quota(p_tenant_id int, p_jobs bigint, p_bytes bigint) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
@@ -32,7 +32,7 @@ begin
                  where i.tenant_id = p_tenant_id and i.jobs_free >= p_jobs and i.bytes_free >= p_bytes
                  order by (i.taken_by = v_xid) desc nulls last, i.jobs_free desc limit 1 for no key update skip locked);
         if found then
-            return;
+            return true;
         end if;
 
         -- Out of several slots, and out of what has come back: in a block that can be undone, so that nothing is held while waiting.
@@ -58,7 +58,7 @@ begin
             end if;
             v_jobs := v_jobs - p_jobs; v_bytes := v_bytes - p_bytes;
             perform leasehold.fill_slots(p_tenant_id, v_slots, v_jobs, v_bytes, v_xid);
-            return;
+            return true;
         exception when sqlstate 'LH000' then
             null;
         end;

@@ -204,7 +204,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 "nothing to set; name a quota, for instance --queued-jobs 1000"
             );
             let running = set.running.map(|limit| limit.0.map(i32::try_from).transpose()).transpose()?;
+            let counts = quotas.contains_key("queued_jobs") || quotas.contains_key("queued_bytes");
             store.set_quotas(&set.name, &Value::Object(quotas)).await?;
+            // Jobs of before the first such quota, range by range; with a later one there are none.
+            let mut from_id = counts.then_some(0);
+            while let Some(id) = from_id {
+                from_id = store.count_jobs(&set.name, id).await?;
+            }
             if let Some(running) = running {
                 store.set_cap(scope, running).await?;
             }

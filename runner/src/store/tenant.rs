@@ -64,6 +64,12 @@ impl Store {
         Ok(())
     }
 
+    /// Counts jobs into the quota that are older than it, from an id on. Answers where to go on.
+    pub async fn count_jobs(&self, tenant: &str, from_id: i64) -> anyhow::Result<Option<i64>> {
+        let sql = "-- count_jobs\nselect leasehold.count_jobs($1, $2)";
+        get(&self.row("counting jobs", sql, &[(&tenant, Type::TEXT), (&from_id, Type::INT8)]).await?, 0)
+    }
+
     /// Empty when there is no such tenant.
     pub async fn quotas(&self, tenant: &str) -> anyhow::Result<Vec<QuotaRow>> {
         let sql = "-- quotas\nselect quota, allowed, used from leasehold.tenant_quotas where tenant = $1";

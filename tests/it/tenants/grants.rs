@@ -147,6 +147,22 @@ async fn the_command_creates_a_tenant_with_a_role_of_its_own() {
     let acme = connect(&as_user(db.url(), &role)).await;
     let refused = refusal(&acme, "select leasehold.enqueue('echo', tenant => 'acme')").await;
     assert_eq!(refused.code, "LH002", "{refused}");
+    // The same command uploads in its name, and no further than its tenant.
+    let url = as_user(db.url(), &role);
+    let files = binary::Files::new();
+    let wasm = files.write("echo.wasm", &leasehold_tests::guests::core("echo"));
+    let push = async |tenant: &str, flags: &[&str]| {
+        binary::run(&url, &[&["module", "push", "echo", &wasm, "--tenant", tenant], flags].concat()).await
+    };
+    push("acme", &[]).await.ok();
+    for (tenant, flags, part) in [
+        ("default", &[][..], "no tenant named 'default' was granted"),
+        ("acme", &["--follow-ups", "1"], "exceeds max_follow_ups of tenant 'acme', which is 0"),
+    ] {
+        let refused = push(tenant, flags).await;
+        assert!(refused.code == 1 && refused.stderr.contains(part), "{refused:?}");
+    }
+    acme.query_one("select leasehold.enqueue('echo', tenant => 'acme')", &[]).await.expect("it is there");
     let shown = binary::run(db.url(), &["tenant", "show", "acme", "--json"]).await.json();
     assert_eq!(shown["roles"], serde_json::json!([{ "role": role, "level": "tenant", "valid": true }]));
 }

@@ -292,6 +292,22 @@ async fn a_quota_that_is_none_is_refused() {
 }
 
 #[tokio::test]
+async fn jobs_of_before_the_quota_count_too() {
+    let db = acme("{}").await;
+    db.sql("select leasehold.enqueue_many('echo', array_fill('1'::jsonb, array[30]), 'acme')").await;
+    let running = db.claim_one().await;
+    let set = binary::run(db.url(), &["tenant", "set", "acme", "--queued-jobs", "10"]).await.ok();
+    assert!(set.stdout.lines().any(|line| line.split_whitespace().eq(["queued_jobs", "10", "30"])), "{set:?}");
+    assert_counts_are_right(&db).await;
+    assert_eq!(db.refusal("select leasehold.enqueue('echo', tenant => 'acme')").await.code, "LH030");
+    db.complete(running).await;
+    db.sql("select leasehold.cancel(id) from leasehold.jobs where state = 'queued' order by id limit 19").await;
+    assert_eq!(db.refusal("select leasehold.enqueue('echo', tenant => 'acme')").await.code, "LH030");
+    db.sql("select leasehold.cancel(30); select leasehold.enqueue('echo', tenant => 'acme')").await;
+    assert_counts_are_right(&db).await;
+}
+
+#[tokio::test]
 async fn the_command_sets_and_shows_them() {
     let db = acme("{}").await;
     let args = [
