@@ -49,6 +49,12 @@ create or replace view leasehold.my_quotas with (security_barrier) as
 select q.tenant, leasehold.sealed(q.quota) as quota, leasehold.sealed(q.allowed) as allowed, leasehold.sealed(q.used) as used
   from leasehold.tenant_quotas q where q.tenant = any((select leasehold.my_tenant_names())::text[]);
 
+create or replace view leasehold.my_usage with (security_barrier) as
+select u.tenant, leasehold.sealed(u.module) as module, leasehold.sealed(u.day) as day, leasehold.sealed(u.runs) as runs, leasehold.sealed(u.failed) as failed,
+       leasehold.sealed(u.crashed) as crashed, leasehold.sealed(u.cpu_ms) as cpu_ms, leasehold.sealed(u.fuel) as fuel,
+       leasehold.sealed(u.memory_byte_seconds) as memory_byte_seconds, leasehold.sealed(u.bytes_in) as bytes_in, leasehold.sealed(u.bytes_out) as bytes_out
+  from leasehold.usage u where u.tenant = any((select leasehold.my_tenant_names())::text[]);
+
 -- Without the bytes.
 create or replace view leasehold.my_modules with (security_barrier) as
 select t.name as tenant, leasehold.sealed(m.name) as name, leasehold.sealed(v.version) as version,

@@ -15,9 +15,11 @@ mod listen;
 mod maintain;
 mod migrate;
 mod module;
+mod replay;
 mod schedule;
 mod settle;
 mod tenant;
+mod usage;
 mod worker;
 
 use std::fmt;
@@ -40,9 +42,11 @@ pub use listen::{Listener, Notice};
 pub use maintain::{Reaped, Retention, SWEEP_ROWS};
 pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
+pub use replay::AttemptToReplay;
 pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use settle::{Batch, CRASH_LIMIT, Report};
 pub use tenant::{GrantRow, NewGrant, QuotaRow, Removal};
+pub use usage::{UsageFilter, UsageRow};
 pub use worker::{Beat, WorkerId};
 
 /// How long any one statement may take before its connection is given up. Well below a lease, so that a dead connection

@@ -95,6 +95,8 @@ const BY_A_TENANT: &[(&str, Answer)] = &[
     ("select * from leasehold.job_attempts", Refused("42501", "view job_attempts")),
     ("select * from leasehold.queue_stats", Refused("42501", "view queue_stats")),
     ("select * from leasehold.limits", Refused("42501", "view limits")),
+    ("select * from leasehold.usage", Refused("42501", "view usage")),
+    ("select count(*) from leasehold.my_usage", Harmless("0")),
     ("select * from leasehold.schedules", Refused("42501", "view schedules")),
     ("select * from leasehold.tenant_quotas", Refused("42501", "view tenant_quotas")),
     ("delete from leasehold.my_jobs", Refused("55000", "cannot delete from view")),
