@@ -18,6 +18,7 @@ mod module;
 mod replay;
 mod schedule;
 mod settle;
+mod tenant;
 mod usage;
 mod worker;
 
@@ -44,6 +45,7 @@ pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
 pub use replay::AttemptToReplay;
 pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use settle::{Batch, CRASH_LIMIT, Report};
+pub use tenant::{GrantRow, NewGrant, QuotaRow, Removal};
 pub use usage::{UsageFilter, UsageRow};
 pub use worker::{Beat, WorkerId};
 
