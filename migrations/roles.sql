@@ -21,7 +21,7 @@ begin
     end loop;
 
     grant usage on schema leasehold to leasehold_worker, leasehold_producer;
-    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats, leasehold.limits, leasehold.schedules to leasehold_worker, leasehold_producer;
+    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.job_logs, leasehold.queue_stats, leasehold.limits, leasehold.schedules to leasehold_worker, leasehold_producer;
     grant select, insert on leasehold.new_jobs to leasehold_worker, leasehold_producer;
     grant execute on all functions in schema leasehold to leasehold_worker;
     revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue, leasehold.make_gates,
@@ -39,7 +39,7 @@ begin
         leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
                           timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
         leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.new_group, leasehold.cancel,
-        leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json,
+        leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json, leasehold.log_rows, leasehold.log_text,
         leasehold.schedule(text, text, text, jsonb, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
         leasehold.schedule(text, text, text, text, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
         leasehold.schedule(text, text, text, bytea, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),

@@ -1,11 +1,11 @@
-//! What a job may know of its run. All of it is told once, at the start; only the question whether somebody wants to
-//! cancel the job goes back to the worker.
+//! What a job may know of its run, and what it may ask of its worker. Who it is is told once, at the start; all else goes back to
+//! the worker.
 
 use std::time::Duration;
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 use std::time::Instant;
 
-use crate::{Failure, FollowUp, host};
+use crate::{Checkpoint, Failure, FollowUp, host};
 
 /// The run that a job is in: which job, which attempt, how much time.
 ///
@@ -102,6 +102,18 @@ impl Context {
     /// [`Failure::Dead`] where this run may put in no more jobs; the message says which limit it met.
     pub fn enqueue(&self, job: FollowUp) -> Result<(), Failure> {
         self.host.enqueue(job).map_err(Failure::dead)
+    }
+
+    /// What this job keeps for its next attempt: where it was when it failed, was interrupted or lost its worker.
+    pub fn checkpoint(&self) -> Checkpoint<'_> {
+        Checkpoint(&self.host)
+    }
+
+    /// Says how far this run is, 0.0 to 1.0, and what it is at, for those who look at the job. The last call counts, and calling often
+    /// costs little. Answers what [`cancel_requested`](Self::cancel_requested) does: a loop that shows its progress needs no second
+    /// question.
+    pub fn progress(&self, fraction: f32, message: impl AsRef<str>) -> bool {
+        self.host.progress(fraction, message.as_ref())
     }
 
     #[cfg(not(target_family = "wasm"))]

@@ -21,6 +21,18 @@ mod imp {
             let delay_ms = delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
             host::enqueue(&host::FollowUp { module, payload, queue, priority, delay_ms, unique_key, concurrency_key })
         }
+
+        pub(crate) fn save_checkpoint(&self, bytes: &[u8]) -> Result<(), String> {
+            host::checkpoint_save(bytes)
+        }
+
+        pub(crate) fn load_checkpoint(&self) -> Option<Vec<u8>> {
+            host::checkpoint_load()
+        }
+
+        pub(crate) fn progress(&self, fraction: f32, message: &str) -> bool {
+            host::progress(fraction, message)
+        }
     }
 
     pub(crate) fn log(level: Level, message: &str) {
@@ -52,6 +64,18 @@ mod imp {
 
         pub(crate) fn enqueue(&self, job: FollowUp) -> Result<(), String> {
             self.0.enqueue(job)
+        }
+
+        pub(crate) fn save_checkpoint(&self, bytes: &[u8]) -> Result<(), String> {
+            self.0.save_checkpoint(bytes)
+        }
+
+        pub(crate) fn load_checkpoint(&self) -> Option<Vec<u8>> {
+            self.0.load_checkpoint()
+        }
+
+        pub(crate) fn progress(&self, fraction: f32, message: &str) -> bool {
+            self.0.progress(fraction, message)
         }
     }
 

@@ -112,6 +112,11 @@
 //! [`Context::enqueue`] puts in another job of the same tenant, if and only if this run ends well: the worker writes both in one
 //! transaction. A module may do so where it was granted at upload (`leasehold module push --follow-ups 10`).
 //!
+//! # Jobs that go on from where they were
+//!
+//! [`Context::checkpoint`] keeps a small value for the job's next run, whatever ended this one, and [`Context::progress`] shows how
+//! far it is.
+//!
 //! # Bytes instead of JSON
 //!
 //! A job that takes or returns [`Raw`] gets the payload, or gives the result, byte for byte.
@@ -141,6 +146,7 @@ compile_error!(
 #[rustfmt::skip] // tests/bindings.rs compares it
 #[doc(hidden)]
 pub mod bindings;
+mod checkpoint;
 mod context;
 mod export;
 mod failure;
@@ -151,6 +157,7 @@ mod payload;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
+pub use checkpoint::Checkpoint;
 pub use context::Context;
 pub use failure::{Failure, OrFailure};
 pub use follow_up::FollowUp;

@@ -155,6 +155,28 @@ impl MockContext {
         self.0.host.0.follow_ups.borrow().clone()
     }
 
+    /// As if an earlier attempt had saved this.
+    pub fn with_checkpoint(self, bytes: impl Into<Vec<u8>>) -> Self {
+        *self.0.host.0.checkpoint.borrow_mut() = Some(bytes.into());
+        self
+    }
+
+    /// As if the module had been granted a checkpoint of another size than 64 KiB.
+    pub fn with_checkpoint_limit(self, bytes: usize) -> Self {
+        self.0.host.0.checkpoint_limit.set(bytes);
+        self
+    }
+
+    /// What the job saved last, with this context.
+    pub fn checkpoint_bytes(&self) -> Option<Vec<u8>> {
+        self.0.host.0.checkpoint.borrow().clone()
+    }
+
+    /// The progress that the job showed, in order.
+    pub fn progress_shown(&self) -> Vec<(f32, String)> {
+        self.0.host.0.progress.borrow().clone()
+    }
+
     /// The lines that were logged on this thread with this context.
     pub fn log(&self) -> Vec<LogLine> {
         self.0.host.0.lines.borrow().clone()
@@ -196,6 +218,9 @@ pub(crate) struct Recorder {
     looks_before_cancel: Cell<Option<u32>>,
     follow_ups: RefCell<Vec<FollowUp>>,
     follow_up_limit: Cell<u32>,
+    checkpoint: RefCell<Option<Vec<u8>>>,
+    checkpoint_limit: Cell<usize>,
+    progress: RefCell<Vec<(f32, String)>>,
 }
 
 impl Default for Recorder {
@@ -205,6 +230,9 @@ impl Default for Recorder {
             looks_before_cancel: Cell::default(),
             follow_ups: RefCell::default(),
             follow_up_limit: Cell::new(10),
+            checkpoint: RefCell::default(),
+            checkpoint_limit: Cell::new(64 << 10),
+            progress: RefCell::default(),
         }
     }
 }
@@ -229,6 +257,26 @@ impl Recorder {
         }
         jobs.push(job);
         Ok(())
+    }
+
+    pub(crate) fn save_checkpoint(&self, bytes: &[u8]) -> Result<(), String> {
+        let (size, limit) = (bytes.len(), self.checkpoint_limit.get());
+        if size > limit {
+            return Err(format!(
+                "checkpoint of {size} bytes exceeds the limit of {limit} bytes; save less or raise --checkpoint"
+            ));
+        }
+        *self.checkpoint.borrow_mut() = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    pub(crate) fn load_checkpoint(&self) -> Option<Vec<u8>> {
+        self.checkpoint.borrow().clone()
+    }
+
+    pub(crate) fn progress(&self, fraction: f32, message: &str) -> bool {
+        self.progress.borrow_mut().push((fraction, message.to_owned()));
+        self.cancel_requested()
     }
 
     pub(crate) fn cancel_requested(&self) -> bool {

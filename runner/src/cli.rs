@@ -6,6 +6,7 @@ pub mod compile;
 pub mod demo;
 pub mod dev;
 pub mod enqueue;
+mod grants;
 pub mod job;
 pub mod limit;
 pub mod migrate;

@@ -1,6 +1,7 @@
 //! Leasehold: background jobs in PostgreSQL whose code you do not have to trust. ARCHITECTURE.md is the map.
 
 // The words, pure: no I/O, no tokio, no wasmtime.
+pub mod grants;
 pub mod job;
 pub mod outcome;
 pub mod retry;

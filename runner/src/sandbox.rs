@@ -2,6 +2,7 @@
 //! a `Run` comes out. Whatever a guest does, it comes out as an `Outcome`, within the limits, and leaves nothing behind.
 
 mod backtrace;
+mod bounded_text;
 mod cache;
 mod child;
 mod clocks;
@@ -15,6 +16,7 @@ mod host;
 mod imports;
 mod limiter;
 mod module;
+mod notes;
 mod run;
 mod signature;
 mod state;
@@ -36,6 +38,7 @@ pub use control::RunControl;
 pub use engine::Allocation;
 pub use imports::MissingImport;
 pub use module::{Inspection, PrepareError, Prepared};
+pub use notes::Notes;
 pub use run::JobInput;
 
 use code_cache::CodeCache;
@@ -129,6 +132,7 @@ impl Sandbox {
         clocks::add_to_component_linker(&mut component_linker).context("linking WASI 0.2's clock")?;
         host::bindings::Job::add_to_linker::<_, HasSelf<State>>(&mut component_linker, |state| state)
             .context("linking leasehold:job/host")?;
+        host::add_log_to_linker(&mut component_linker).context("linking leasehold:job/host's log")?;
         let mut program_linker = wasmtime::Linker::new(&engine);
         wasmtime_wasi::p1::add_to_linker_async(&mut program_linker, State::wasi_p1).context("linking WASI 0.1")?;
         clocks::add_to_program_linker(&mut program_linker).context("linking WASI 0.1's poll")?;

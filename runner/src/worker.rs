@@ -7,13 +7,15 @@
 //! claimer -> Dispatched -> slot (on the guests' runtime) -> Report -> settler
 //! ```
 //!
-//! and stays in `Held`, which the heartbeat extends, from its claim until its settlement is answered.
+//! and stays in `Held`, which the heartbeat extends, from its claim until its settlement is answered. What it leaves behind while it
+//! runs (a checkpoint, its progress, its log so far) `notes` writes once a second.
 
 mod attempt;
 mod claimer;
 mod heartbeat;
 mod held;
 mod modules;
+mod notes;
 mod queues;
 mod settler;
 
@@ -156,6 +158,7 @@ pub async fn run(
     let (beat_now, beat_asked) = mpsc::channel(1);
     let (stop_beating, beating) = watch::channel(true);
     let heartbeat = tokio::spawn(heartbeat::run(shared.clone(), beat_asked, beating.clone()));
+    let notes = tokio::spawn(notes::run(shared.clone(), beating.clone()));
     let maintenance = tokio::spawn(maintenance::run(store.clone(), shared.config.maintenance.clone(), beating));
 
     let (dispatch, dispatched) = async_channel::unbounded();
@@ -221,6 +224,7 @@ pub async fn run(
     }
     let _ = stop_beating.send(false);
     heartbeat.await.context("the heartbeat")?;
+    notes.await.context("the writer of notes")?;
     maintenance.await.context("maintenance")?;
     listener.await.context("the listener")?;
     store.retire_worker(id, &shared.held.take_closed()).await?;

@@ -14,6 +14,7 @@ mod jobs;
 mod kills;
 mod leases;
 mod migrations;
+mod notes;
 mod pgbouncer;
 mod roles;
 mod sandbox;

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use leasehold::grants::Grants;
 use leasehold::job::{JobId, Limits};
 use leasehold::outcome::{Failure, Outcome, Run};
 use leasehold::sandbox::{JobInput, Prepared, RunControl, Sandbox, SandboxConfig};
@@ -85,6 +86,7 @@ pub fn job(payload: &[u8]) -> JobInput<'_> {
         max_attempts: 3,
         payload,
         deterministic: None,
+        grants: Grants::usual(),
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::compile::CompilerArgs;
+use super::grants::GrantArgs;
 use super::{Common, RetryArgs, parse, print};
+use crate::grants::Grants;
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{FailureKind, OnFailure};
 use crate::retry::RetrySettings;
@@ -97,6 +99,8 @@ struct Push {
     /// How many follow-up jobs of the same tenant a run may put in
     #[arg(long, value_name = "N", default_value_t = 0)]
     follow_ups: u32,
+    #[command(flatten)]
+    grants: GrantArgs,
     /// Another end for a kind of failure than usual; may be given several times
     #[arg(long, value_name = "KIND=fail|dead", value_parser = parse::on_failure)]
     on: Vec<(FailureKind, OnFailure)>,
@@ -152,6 +156,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 println!("  result limit {} bytes", version.limits.result_bytes);
                 println!("  log limit    {} bytes", version.limits.log_bytes);
                 println!("  follow-ups   {}", version.limits.follow_ups);
+                println!("  checkpoint   {} bytes", version.grants.checkpoint_bytes);
                 println!("  on failure   {}", version.on_failure);
                 println!("  retry        {}", version.retry);
                 println!("  imports      {}", version.imports.join(", "));
@@ -190,6 +195,7 @@ async fn push(args: Push) -> anyhow::Result<()> {
         follow_ups: args.follow_ups,
     };
     limits.validate()?;
+    let grants = args.grants.grants()?;
     let retry = args.retry.settings();
     retry.validate()?;
     let sandbox = Sandbox::new(&SandboxConfig {
@@ -202,6 +208,7 @@ async fn push(args: Push) -> anyhow::Result<()> {
         name: &args.name,
         file: &args.file,
         limits,
+        grants: &grants,
         on_failure: &args.on,
         activate: !args.no_activate,
         retry,
@@ -234,6 +241,7 @@ pub(super) struct Upload<'a> {
     pub name: &'a str,
     pub file: &'a Path,
     pub limits: Limits,
+    pub grants: &'a Grants,
     pub on_failure: &'a [(FailureKind, OnFailure)],
     pub activate: bool,
     pub retry: RetrySettings,
@@ -249,6 +257,7 @@ impl Upload<'_> {
             kind,
             bytes: &bytes,
             limits: self.limits,
+            grants: self.grants,
             on_failure: self.on_failure,
             imports: &verdict.imports,
             activate: self.activate,

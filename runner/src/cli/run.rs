@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,6 +11,7 @@ use base64::Engine as _;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
+use super::grants::GrantArgs;
 use super::{BAD_USE, parse};
 use crate::job::{Deterministic, JobId, Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, OnFailure, Outcome, Run, Stop, Usage, clean_text};
@@ -59,6 +61,8 @@ pub struct Args {
     /// How many follow-up jobs it may ask for; they are shown, not enqueued
     #[arg(long, value_name = "N", default_value_t = 0)]
     follow_ups: u32,
+    #[command(flatten)]
+    grants: GrantArgs,
     /// Random numbers from this seed, and a clock that nobody waits for: the same run each time
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
@@ -95,6 +99,10 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Err(error) = limits.validate() {
         return Ok(bad_use(&error.to_string()));
     }
+    let grants = match args.grants.grants() {
+        Ok(grants) => Arc::new(grants),
+        Err(error) => return Ok(bad_use(&error.to_string())),
+    };
     if args.attempt > args.max_attempts {
         return Ok(bad_use(&format!("attempt {} comes after the last of {}", args.attempt, args.max_attempts)));
     }
@@ -130,6 +138,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 max_attempts: args.max_attempts,
                 payload: payload.as_deref().unwrap_or(default),
                 deterministic: args.deterministic(),
+                grants: &grants,
             };
             let control = RunControl::new();
             let stopper = tokio::spawn(stop_on_ctrl_c(control.clone()));

@@ -138,6 +138,21 @@ impl Offer {
     }
 }
 
+/// Whether a component imports a function of the contract's `host`.
+pub(super) fn asks_for(engine: &Engine, component: &ComponentType, function: &str) -> bool {
+    component.imports(engine).any(|(name, import)| match import.ty {
+        ComponentItem::ComponentInstance(host) => {
+            name.starts_with("leasehold:job/host@") && host.exports(engine).any(|(name, _)| name == function)
+        }
+        ComponentItem::ComponentFunc(_)
+        | ComponentItem::CoreFunc(_)
+        | ComponentItem::Module(_)
+        | ComponentItem::Component(_)
+        | ComponentItem::Type(_)
+        | ComponentItem::Resource(_) => false,
+    })
+}
+
 /// Everything that a core module imports and the linker lacks. The store only lends its type.
 pub(super) fn missing_of_module(
     linker: &wasmtime::Linker<State>,

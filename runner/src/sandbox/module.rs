@@ -17,8 +17,9 @@ use super::compile::{Code, Facts, invalid, shown};
 use super::control::RunControl;
 use super::host::bindings::JobPre;
 use super::imports::{self, CONTRACT_VERSION, MissingImport};
-use super::state::State;
+use super::state::{Setting, State, Time};
 use super::{Sandbox, signature};
+use crate::grants::Grants;
 use crate::job::{Digest, Limits, ModuleKind};
 
 /// How many names an error lists before it only counts the rest.
@@ -32,6 +33,7 @@ struct Inner {
     kind: ModuleKind,
     entry: Entry,
     compiled_bytes: u64,
+    asks_for_checkpoint: bool,
 }
 
 /// How a module is entered.
@@ -46,7 +48,17 @@ pub(super) enum Entry {
 
 impl Prepared {
     pub(super) fn new(kind: ModuleKind, entry: Entry, compiled_bytes: u64) -> Self {
-        Self(Arc::new(Inner { kind, entry, compiled_bytes }))
+        Self(Arc::new(Inner { kind, entry, compiled_bytes, asks_for_checkpoint: false }))
+    }
+
+    fn asking_for_checkpoint(mut self, asks: bool) -> Self {
+        Arc::get_mut(&mut self.0).expect("nobody has it yet").asks_for_checkpoint = asks;
+        self
+    }
+
+    /// Whether it can ask what an earlier run saved.
+    pub fn asks_for_checkpoint(&self) -> bool {
+        self.0.asks_for_checkpoint
     }
 
     pub fn kind(&self) -> ModuleKind {
@@ -230,6 +242,7 @@ impl Sandbox {
         let ty = component.component_type();
         inspection.imports = ty.imports(engine).map(|(name, _)| shown(name)).collect();
         inspection.exports = ty.exports(engine).map(|(name, _)| shown(name)).collect();
+        let asks_for_checkpoint = imports::asks_for(engine, &ty, "checkpoint-load");
         let entry = ComponentEntry::of(&inspection.exports)?;
         if let ComponentEntry::Handler(name) = &entry {
             check_signature(engine, &ty, name)?;
@@ -248,7 +261,7 @@ impl Sandbox {
             }
             ComponentEntry::Run => (ModuleKind::Command, Entry::Command(CommandPre::new(linked).map_err(invalid)?)),
         };
-        Ok(Prepared::new(kind, entry, compiled_bytes))
+        Ok(Prepared::new(kind, entry, compiled_bytes).asking_for_checkpoint(asks_for_checkpoint))
     }
 
     fn link_program(&self, module: &Module, inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
@@ -257,8 +270,15 @@ impl Sandbox {
         inspection.compiled_bytes = Some(compiled_bytes);
         inspection.imports =
             module.imports().map(|import| shown(&format!("{}::{}", import.module(), import.name()))).collect();
-        let alarm = self.timer().alarm().clone();
-        let state = State::new(ModuleKind::Command, b"", &Limits::default(), RunControl::new(), alarm);
+        let state = State::new(Setting {
+            kind: ModuleKind::Command,
+            stdin: b"",
+            limits: &Limits::default(),
+            control: RunControl::new(),
+            time: Time::Real(self.timer().alarm().clone()),
+            deterministic: None,
+            grants: Arc::clone(Grants::usual()),
+        });
         let mut store = Store::new(engine, state);
         inspection.missing = imports::missing_of_module(self.program_linker(), &mut store, module);
         if !inspection.missing.is_empty() {

@@ -5,6 +5,7 @@
 use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -18,6 +19,7 @@ use super::host::bindings::leasehold::job::types;
 use super::module::{Entry, Prepared};
 use super::state::{HANDLES, Setting, State, Time, to_usize};
 use super::{Sandbox, engine};
+use crate::grants::Grants;
 use crate::job::{Deterministic, JobId, Limits, ModuleKind};
 use crate::outcome::{Outcome, Run, Stop, Usage};
 
@@ -44,6 +46,8 @@ pub struct JobInput<'a> {
     pub payload: &'a [u8],
     /// None: the clock and the random numbers of the machine.
     pub deterministic: Option<Deterministic>,
+    /// What its module was granted.
+    pub grants: &'a Arc<Grants>,
 }
 
 /// How the guest's part of a run came to its end.
@@ -152,8 +156,8 @@ impl Sandbox {
             None => Time::Real(self.timer().alarm().clone()),
             Some(Deterministic { starts_at, .. }) => Time::Virtual(VirtualClock::new(starts_at, limits.timeout)),
         };
-        let control = control.clone();
-        let state = State::new(Setting { kind, stdin: job.payload, limits, control, time, deterministic });
+        let (control, grants) = (control.clone(), Arc::clone(job.grants));
+        let state = State::new(Setting { kind, stdin: job.payload, limits, control, time, deterministic, grants });
         let mut store = Store::new(self.engine(), state);
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(hostcall_bytes);
@@ -263,6 +267,7 @@ mod tests {
             max_attempts: 1,
             payload: b"",
             deterministic: None,
+            grants: Grants::usual(),
         }
     }
 

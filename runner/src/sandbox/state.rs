@@ -1,6 +1,8 @@
 //! What a run's store holds: the guest's view of WASI (clocks, random numbers, its three streams and nothing else), the
 //! limiter, the log and the handle that stops it. Made anew for each run and dropped with it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
@@ -10,9 +12,11 @@ use super::control::RunControl;
 use super::fixed::{Seeded, VirtualClock};
 use super::host::FollowUps;
 use super::limiter::Limiter;
-use super::stdio::{LogBuffer, ResultBuffer, Stream};
+use super::stdio::{LogBuffer, Logged, ResultBuffer, Stream};
 use super::timer::Alarm;
+use crate::grants::Grants;
 use crate::job::{Deterministic, Limits, ModuleKind};
+use crate::outcome::LogStream;
 
 /// Handles (streams, pollables, errors) that a guest may hold at once. A busy one holds a few dozen; each costs the host
 /// some hundred bytes.
@@ -29,6 +33,7 @@ pub(super) struct State {
     /// stdout, where it is the result.
     pub stdout: Option<ResultBuffer>,
     pub follow_ups: FollowUps,
+    pub grants: Arc<Grants>,
 }
 
 /// What guests wait with.
@@ -46,14 +51,19 @@ pub(super) struct Setting<'a> {
     pub control: RunControl,
     pub time: Time,
     pub deterministic: Option<Deterministic>,
+    pub grants: Arc<Grants>,
 }
 
 impl State {
     pub fn new(setting: Setting<'_>) -> Self {
-        let Setting { kind, stdin, limits, control, time, deterministic } = setting;
+        let Setting { kind, stdin, limits, control, time, deterministic, grants } = setting;
         let log = LogBuffer::new(to_usize(limits.log_bytes));
+        control.notes().watch(&log);
         let mut wasi = WasiCtx::builder();
-        wasi.stderr(Stream(log.clone())).allow_tcp(false).allow_udp(false).max_random_size(RANDOM_BYTES);
+        wasi.stderr(Stream(Logged(log.clone(), LogStream::Stderr)))
+            .allow_tcp(false)
+            .allow_udp(false)
+            .max_random_size(RANDOM_BYTES);
         if let Time::Virtual(clock) = &time {
             wasi.wall_clock(clock.clone()).monotonic_clock(clock.clone());
         }
@@ -64,7 +74,7 @@ impl State {
         }
         let stdout = match kind {
             ModuleKind::Component => {
-                wasi.stdout(Stream(log.clone()));
+                wasi.stdout(Stream(Logged(log.clone(), LogStream::Stdout)));
                 None
             }
             ModuleKind::Command => {
@@ -76,7 +86,7 @@ impl State {
         let mut wasi = wasi.build_p1();
         wasi.ctx().table.set_max_capacity(HANDLES);
         let (limiter, follow_ups) = (Limiter::new(limits.memory_bytes), FollowUps::new(limits.follow_ups));
-        Self { wasi, limiter, log, control, time, stdout, follow_ups }
+        Self { wasi, limiter, log, control, time, stdout, follow_ups, grants }
     }
 
     pub fn wasi_p1(&mut self) -> &mut WasiP1Ctx {

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{error, warn};
 
 use super::claimer::Room;
-use super::{Shared, Stage};
+use super::{Shared, Stage, notes};
 use crate::job::{Claim, JobId, Limits};
 use crate::outcome::{Failure, FailureKind, Outcome, Run, Stop};
 use crate::sandbox::{JobInput, LoadError, PrepareError, RunControl};
@@ -77,6 +77,16 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
             return unrun(settlement);
         }
     };
+    if let Ok(prepared) = &prepared
+        && lease_no > 1
+        && prepared.asks_for_checkpoint()
+    {
+        match shared.store.checkpoint(job_id, lease_no).await {
+            Ok(Some(checkpoint)) => control.notes().begin_with(checkpoint),
+            Ok(None) => {}
+            Err(cause) => return unrun(release(job_id, &cause)),
+        }
+    }
     let run = match prepared {
         Ok(prepared) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
         // The system refused something to the worker: no fault of the module's.
@@ -93,6 +103,7 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
         warn!(%job_id, lease_no, "stopped: the lease is lost or about to run out");
     }
     let settlement = decide(&claim, run.outcome, control.cancel_requested(), rand::random());
+    notes::write_last(shared, job_id, lease_no, &control, &settlement).await;
     Report { job_id, lease_no, settlement, usage: run.usage, log: run.log, follow_ups: run.follow_ups }
 }
 
@@ -122,6 +133,7 @@ fn input(claim: &Claim) -> JobInput<'_> {
         max_attempts: claim.max_attempts,
         payload: &claim.payload,
         deterministic: None,
+        grants: &claim.module.grants,
     }
 }
 
