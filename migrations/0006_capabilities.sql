@@ -29,3 +29,18 @@ create table leasehold.live_logs (
     rows         text not null,     -- as leasehold.log_rows reads it
     constraint live_logs_pkey primary key (job_id, lease_no, chunk_no)
 ) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
+
+-- Secrets of tenants, sealed by a key that the database never sees (runner/src/secrets.rs).
+create table leasehold.secrets (
+    tenant_id    int not null references leasehold.tenants,
+    name         text collate "C" not null,
+    key_id       text not null,     -- which key opens it
+    nonce        bytea not null,
+    sealed       bytea not null,
+    created_at   timestamptz not null default now(),
+    updated_at   timestamptz not null default now(),
+    constraint secrets_pkey primary key (tenant_id, name),
+    constraint secrets_name_is_1_to_63_plain_characters check (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$'),
+    constraint secrets_sealed_has_a_tag_and_at_most_64_kib check (octet_length(sealed) between 17 and 65552),
+    constraint secrets_nonce_has_12_bytes check (octet_length(nonce) = 12)
+);

@@ -29,7 +29,7 @@ begin
         leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for,
         leasehold.check_cron, leasehold.find_schedule, leasehold.enqueue_scheduled
         from leasehold_worker;
-    grant select on leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version
+    grant select on leasehold.secret_names, leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version
         to leasehold_worker;
     grant execute on function
         leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,

@@ -5,6 +5,7 @@ use std::time::Duration;
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 use std::time::Instant;
 
+use crate::http::Http;
 use crate::{Checkpoint, Failure, FollowUp, host};
 
 /// The run that a job is in: which job, which attempt, how much time.
@@ -114,6 +115,38 @@ impl Context {
     /// question.
     pub fn progress(&self, fraction: f32, message: impl AsRef<str>) -> bool {
         self.host.progress(fraction, message.as_ref())
+    }
+
+    /// Sends HTTP requests to where the module was granted it at upload: `module push --allow-http https://api.example.com`.
+    pub fn http(&self) -> Http<'_> {
+        Http(&self.host)
+    }
+
+    /// A value that the module was given at upload: `module push --config KEY=VALUE`.
+    ///
+    /// # Errors
+    /// [`Failure::Dead`] where it was not; the message names the flag.
+    pub fn config(&self, key: &str) -> Result<String, Failure> {
+        self.find_config(key).ok_or_else(|| {
+            Failure::dead(format_args!(
+                "config value {key} is not set; it is given at upload: module push --config {key}=VALUE"
+            ))
+        })
+    }
+
+    /// The same where the module can do without.
+    pub fn find_config(&self, key: &str) -> Option<String> {
+        self.host.config(key)
+    }
+
+    /// The value of one of the tenant's secrets, where the module was granted it at upload: `module push --secret NAME`. The worker takes
+    /// the exact value out of the log, the result and messages of failures; a job that encodes or splits it shows it to whoever can
+    /// read those.
+    ///
+    /// # Errors
+    /// [`Failure::Dead`] where it was not granted; [`Failure::Retry`] where nobody has set it yet, or this worker cannot open it.
+    pub fn secret(&self, name: &str) -> Result<String, Failure> {
+        self.host.secret(name)
     }
 
     #[cfg(not(target_family = "wasm"))]

@@ -5,7 +5,8 @@ pub(crate) use imp::{Handle, log};
 #[cfg(target_family = "wasm")]
 mod imp {
     use crate::bindings::leasehold::job::host;
-    use crate::{FollowUp, Level};
+    use crate::http::{Request, Response, wire};
+    use crate::{Failure, FollowUp, Level};
 
     /// Nothing to hold: the worker knows which job is asking.
     #[derive(Debug)]
@@ -33,6 +34,21 @@ mod imp {
         pub(crate) fn progress(&self, fraction: f32, message: &str) -> bool {
             host::progress(fraction, message)
         }
+
+        pub(crate) fn send(&self, request: &Request) -> Result<Response, Failure> {
+            wire::send(request)
+        }
+
+        pub(crate) fn config(&self, key: &str) -> Option<String> {
+            host::config(key)
+        }
+
+        pub(crate) fn secret(&self, name: &str) -> Result<String, Failure> {
+            host::secret(name).map_err(|error| match error {
+                host::SecretError::NotGranted(message) => Failure::dead(message),
+                host::SecretError::Unavailable(message) => Failure::retry(message),
+            })
+        }
     }
 
     pub(crate) fn log(level: Level, message: &str) {
@@ -51,8 +67,9 @@ mod imp {
 mod imp {
     use std::rc::Rc;
 
+    use crate::http::{Request, Response};
     use crate::testing::Recorder;
-    use crate::{FollowUp, Level};
+    use crate::{Failure, FollowUp, Level};
 
     #[derive(Debug)]
     pub(crate) struct Handle(pub(crate) Rc<Recorder>);
@@ -76,6 +93,18 @@ mod imp {
 
         pub(crate) fn progress(&self, fraction: f32, message: &str) -> bool {
             self.0.progress(fraction, message)
+        }
+
+        pub(crate) fn send(&self, request: &Request) -> Result<Response, Failure> {
+            self.0.send(request)
+        }
+
+        pub(crate) fn config(&self, key: &str) -> Option<String> {
+            self.0.config(key)
+        }
+
+        pub(crate) fn secret(&self, name: &str) -> Result<String, Failure> {
+            self.0.secret(name)
         }
     }
 

@@ -101,7 +101,7 @@
 //!
 //! Each module has its own, set where it is uploaded: fuel (instructions), memory, wall-clock time
 //! ([`Context::timeout`], [`Context::time_left`]), the size of the result and of the log. `leasehold run` prints what a
-//! run used of each. A job has no network, no files and no environment; clocks, random numbers, stdout and stderr work
+//! run used of each. A job has no files, no environment and no network but what it was granted; clocks, random numbers, stdout and stderr work
 //! (both end up in the log). It runs on one thread.
 //!
 //! A long job looks at [`Context::cancel_requested`] now and then, so that it can end in its own way when somebody
@@ -116,6 +116,11 @@
 //!
 //! [`Context::checkpoint`] keeps a small value for the job's next run, whatever ended this one, and [`Context::progress`] shows how
 //! far it is.
+//!
+//! # What a module is granted
+//!
+//! Where it is uploaded, a module gets values ([`Context::config`]), secrets ([`Context::secret`]) and places that it may send
+//! requests to ([`Context::http`]); nothing of that by default.
 //!
 //! # Bytes instead of JSON
 //!
@@ -152,6 +157,11 @@ mod export;
 mod failure;
 mod follow_up;
 mod host;
+pub mod http;
+#[cfg(target_family = "wasm")]
+#[rustfmt::skip] // tests/bindings.rs compares it
+#[doc(hidden)]
+pub mod http_bindings;
 mod log;
 mod payload;
 #[cfg(not(target_family = "wasm"))]

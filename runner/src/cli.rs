@@ -15,6 +15,7 @@ pub mod parse;
 mod print;
 pub mod run;
 pub mod schedule;
+pub mod secret;
 pub mod stats;
 pub mod tenant;
 pub mod worker;

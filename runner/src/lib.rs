@@ -6,7 +6,9 @@ pub mod job;
 pub mod outcome;
 pub mod retry;
 pub mod schedule;
+pub mod secrets;
 pub mod settlement;
+mod tls;
 
 // The two sides, which do not know each other: the only SQL, the only wasmtime.
 pub mod sandbox;

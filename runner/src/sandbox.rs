@@ -13,6 +13,7 @@ mod engine;
 mod failure;
 mod fixed;
 mod host;
+mod http;
 mod imports;
 mod limiter;
 mod module;
@@ -130,6 +131,7 @@ impl Sandbox {
         let mut component_linker = component::Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut component_linker).context("linking WASI 0.2")?;
         clocks::add_to_component_linker(&mut component_linker).context("linking WASI 0.2's clock")?;
+        http::add_to_linker(&mut component_linker).context("linking wasi:http")?;
         host::bindings::Job::add_to_linker::<_, HasSelf<State>>(&mut component_linker, |state| state)
             .context("linking leasehold:job/host")?;
         host::add_log_to_linker(&mut component_linker).context("linking leasehold:job/host's log")?;

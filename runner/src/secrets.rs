@@ -78,7 +78,9 @@ impl Keyring {
     pub fn open(&self, tenant: &str, sealed: &Sealed) -> anyhow::Result<String> {
         let Sealed { name, key_id, nonce, bytes } = sealed;
         let key = self.0.iter().find(|key| key.id == *key_id);
-        let key = key.with_context(|| format!("secret {name} was sealed with key {key_id}, which is not among this process's keys"))?;
+        let key = key.with_context(|| {
+            format!("secret {name} was sealed with key {key_id}, which is not among this process's keys")
+        })?;
         let broken = || anyhow::anyhow!("secret {name} of tenant {tenant} does not open: its row was changed");
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| broken())?;
         let mut bytes = bytes.clone();
@@ -91,9 +93,11 @@ impl Key {
     fn parse(text: &str) -> anyhow::Result<Self> {
         let bytes = base64::engine::general_purpose::STANDARD.decode(text);
         // What it was would be in a log.
-        let bytes = bytes.map_err(|_| anyhow::anyhow!("it is not base64; make one with: openssl rand -base64 {KEY_BYTES}"))?;
+        let bytes =
+            bytes.map_err(|_| anyhow::anyhow!("it is not base64; make one with: openssl rand -base64 {KEY_BYTES}"))?;
         ensure!(bytes.len() == KEY_BYTES, "it has {} bytes; a key has {KEY_BYTES}", bytes.len());
-        let id = hex::encode(&sha2::Sha256::new().chain_update("leasehold key id").chain_update(&bytes).finalize()[..4]);
+        let id =
+            hex::encode(&sha2::Sha256::new().chain_update("leasehold key id").chain_update(&bytes).finalize()[..4]);
         let key = UnboundKey::new(&AES_256_GCM, &bytes).expect("the length is right");
         Ok(Self { id, key: LessSafeKey::new(key) })
     }
@@ -211,7 +215,11 @@ mod tests {
         let sealed = ours.seal("acme", "token", "very secret").expect("it is sealed");
         assert!(!sealed.bytes.windows(6).any(|window| window == b"secret"));
         assert_eq!(ours.open("acme", &sealed).expect("it opens"), "very secret");
-        assert_ne!(ours.seal("acme", "token", "very secret").expect("it is sealed").bytes, sealed.bytes, "another nonce");
+        assert_ne!(
+            ours.seal("acme", "token", "very secret").expect("it is sealed").bytes,
+            sealed.bytes,
+            "another nonce"
+        );
         assert!(ours.open("globex", &sealed).is_err());
         assert!(ours.open("acme", &Sealed { name: "other".into(), ..sealed.clone() }).is_err());
         // The border between tenant and name cannot be moved either.
@@ -233,7 +241,8 @@ mod tests {
 
     #[test]
     fn a_key_that_is_none_is_refused_without_showing_it() {
-        for (text, says) in [("", "there is no key"), ("AAAA", "has 3 bytes; a key has 32"), ("hunter2!", "not base64")] {
+        for (text, says) in [("", "there is no key"), ("AAAA", "has 3 bytes; a key has 32"), ("hunter2!", "not base64")]
+        {
             let error = format!("{:#}", Keyring::parse(text).expect_err("no key"));
             assert!(error.contains(says) && !error.contains("hunter2"), "{error}");
         }
@@ -244,10 +253,17 @@ mod tests {
     #[test]
     fn values_are_taken_out_wherever_they_stand() {
         let of = |value: &str| Ok(value.to_owned());
-        let secrets: Secrets = [("a".to_owned(), of("aaaaaaab")), ("b".to_owned(), of("password")), ("c".to_owned(), Err("no key".into()))]
-            .into_iter()
-            .collect();
-        assert_eq!(&*secrets.redact(b"aaaaaaaaab password, passwor aaaaaaabaaaaaaab"), b"aa[secret] [secret], passwor [secret][secret]");
+        let secrets: Secrets = [
+            ("a".to_owned(), of("aaaaaaab")),
+            ("b".to_owned(), of("password")),
+            ("c".to_owned(), Err("no key".into())),
+        ]
+        .into_iter()
+        .collect();
+        assert_eq!(
+            &*secrets.redact(b"aaaaaaaaab password, passwor aaaaaaabaaaaaaab"),
+            b"aa[secret] [secret], passwor [secret][secret]"
+        );
         assert!(matches!(secrets.redact(b"nothing of it"), Cow::Borrowed(_)));
         assert_eq!(secrets.redact_text("the password".into()), "the [secret]");
         assert_eq!(format!("{secrets:?}"), r#"{"a", "b", "c"}"#);

@@ -17,6 +17,7 @@ mod migrate;
 mod module;
 mod note;
 mod schedule;
+mod secret;
 mod settle;
 mod worker;
 
@@ -42,6 +43,7 @@ pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
 pub use note::{LogRow, Note};
 pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
+pub use secret::SecretRow;
 pub use settle::{Batch, CRASH_LIMIT, Report};
 pub use worker::{Beat, WorkerId};
 

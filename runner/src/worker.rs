@@ -17,6 +17,7 @@ mod held;
 mod modules;
 mod notes;
 mod queues;
+mod secrets;
 mod settler;
 
 use std::sync::Arc;
@@ -31,10 +32,12 @@ use tracing::{info, warn};
 use crate::maintenance::{self, MaintenanceConfig};
 use crate::outcome::Stop;
 use crate::sandbox::Sandbox;
+use crate::secrets::Keyring;
 use crate::store::{Database, Listener, Store, WorkerId};
 use held::Held;
 use modules::Modules;
 pub use queues::Queues;
+use secrets::SecretValues;
 
 /// How a worker behaves. Every field has a default.
 #[derive(Debug, Clone)]
@@ -54,6 +57,8 @@ pub struct WorkerConfig {
     /// Another way to the same database for LISTEN, which a pooler in transaction mode eats.
     pub listen: Option<Database>,
     pub maintenance: MaintenanceConfig,
+    /// What opens the secrets that modules were granted; None: nothing does.
+    pub keyring: Option<Keyring>,
 }
 
 impl Default for WorkerConfig {
@@ -67,6 +72,7 @@ impl Default for WorkerConfig {
             poll: Duration::from_secs(2),
             listen: None,
             maintenance: MaintenanceConfig::default(),
+            keyring: None,
         }
     }
 }
@@ -120,6 +126,7 @@ struct Shared {
     id: WorkerId,
     held: Held,
     modules: Modules,
+    secrets: SecretValues,
     counters: Arc<Counters>,
 }
 
@@ -144,6 +151,7 @@ pub async fn run(
     );
     let shared = Arc::new(Shared {
         modules: Modules::new(store.clone(), sandbox.clone()),
+        secrets: SecretValues::new(store.clone(), config.keyring.clone()),
         config,
         store: store.clone(),
         sandbox,

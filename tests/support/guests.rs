@@ -9,6 +9,7 @@ use leasehold::grants::Grants;
 use leasehold::job::{JobId, Limits};
 use leasehold::outcome::{Failure, Outcome, Run};
 use leasehold::sandbox::{JobInput, Prepared, RunControl, Sandbox, SandboxConfig};
+use leasehold::secrets::Secrets;
 use wit_component::StringEncoding;
 use wit_parser::Resolve;
 
@@ -87,6 +88,7 @@ pub fn job(payload: &[u8]) -> JobInput<'_> {
         payload,
         deterministic: None,
         grants: Grants::usual(),
+        secrets: Secrets::none(),
     }
 }
 

@@ -101,6 +101,9 @@ struct Push {
     follow_ups: u32,
     #[command(flatten)]
     grants: GrantArgs,
+    /// A secret of the tenant that the module may ask for; may be given several times
+    #[arg(long, value_name = "NAME")]
+    secret: Vec<String>,
     /// Another end for a kind of failure than usual; may be given several times
     #[arg(long, value_name = "KIND=fail|dead", value_parser = parse::on_failure)]
     on: Vec<(FailureKind, OnFailure)>,
@@ -157,6 +160,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 println!("  log limit    {} bytes", version.limits.log_bytes);
                 println!("  follow-ups   {}", version.limits.follow_ups);
                 println!("  checkpoint   {} bytes", version.grants.checkpoint_bytes);
+                let config = version.grants.config.iter().map(|(key, value)| format!("{key}={value}"));
+                print::line(&format!("  config       {}", config.collect::<Vec<_>>().join(", ")));
+                let http: Vec<_> = version.grants.http.iter().map(ToString::to_string).collect();
+                let private = if version.grants.http_private { ", private addresses too" } else { "" };
+                println!("  HTTP         {}{private}", http.join(", "));
+                println!("  secrets      {}", version.grants.secrets.join(", "));
                 println!("  on failure   {}", version.on_failure);
                 println!("  retry        {}", version.retry);
                 println!("  imports      {}", version.imports.join(", "));
@@ -195,7 +204,7 @@ async fn push(args: Push) -> anyhow::Result<()> {
         follow_ups: args.follow_ups,
     };
     limits.validate()?;
-    let grants = args.grants.grants()?;
+    let grants = args.grants.grants(args.secret)?;
     let retry = args.retry.settings();
     retry.validate()?;
     let sandbox = Sandbox::new(&SandboxConfig {

@@ -17,6 +17,7 @@ use crate::job::{Deterministic, JobId, Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, OnFailure, Outcome, Run, Stop, Usage, clean_text};
 use crate::retry::RetryPolicy;
 use crate::sandbox::{Compiler, JobInput, PrepareError, RunControl, Sandbox, SandboxConfig};
+use crate::secrets::Secrets;
 
 /// Exit codes, besides 0 for done and `BAD_USE`.
 const FAILED: u8 = 10;
@@ -63,6 +64,9 @@ pub struct Args {
     follow_ups: u32,
     #[command(flatten)]
     grants: GrantArgs,
+    /// A secret that it may ask for; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse::secret)]
+    secret: Vec<(String, String)>,
     /// Random numbers from this seed, and a clock that nobody waits for: the same run each time
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
@@ -99,10 +103,12 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Err(error) = limits.validate() {
         return Ok(bad_use(&error.to_string()));
     }
-    let grants = match args.grants.grants() {
+    let grants = match args.grants.grants(args.secret.iter().map(|(name, _)| name.clone())) {
         Ok(grants) => Arc::new(grants),
         Err(error) => return Ok(bad_use(&error.to_string())),
     };
+    let secrets: Arc<Secrets> =
+        Arc::new(args.secret.iter().map(|(name, value)| (name.clone(), Ok(value.clone()))).collect());
     if args.attempt > args.max_attempts {
         return Ok(bad_use(&format!("attempt {} comes after the last of {}", args.attempt, args.max_attempts)));
     }
@@ -139,6 +145,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 payload: payload.as_deref().unwrap_or(default),
                 deterministic: args.deterministic(),
                 grants: &grants,
+                secrets: &secrets,
             };
             let control = RunControl::new();
             let stopper = tokio::spawn(stop_on_ctrl_c(control.clone()));

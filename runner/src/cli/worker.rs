@@ -12,6 +12,7 @@ use super::compile::CompilerArgs;
 use super::{DatabaseArgs, parse};
 use crate::maintenance::MaintenanceConfig;
 use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::secrets::Keyring;
 use crate::store::{Database, Retention, Store};
 use crate::worker::{self, Counters, Queues, Stage, WorkerConfig};
 
@@ -67,6 +68,9 @@ pub struct Options {
     pub retention_done_days: Option<i32>,
     #[command(flatten)]
     pub compiler: CompilerArgs,
+    /// What opens secrets: never a flag, which others on the machine could read
+    #[arg(skip)]
+    pub keyring: Option<Keyring>,
 }
 
 impl Default for Options {
@@ -91,6 +95,7 @@ impl Options {
             cancel_grace: self.cancel_grace,
             maintenance: MaintenanceConfig { reap_every: self.reap_every, retention },
             listen: self.listen_url.clone(),
+            keyring: self.keyring.clone(),
             ..WorkerConfig::default()
         }
     }

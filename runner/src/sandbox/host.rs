@@ -6,11 +6,11 @@ use wasmtime::component::Linker;
 
 use super::bounded_text::BoundedText;
 use super::failure::Interrupt;
-use super::imports::CONTRACT_VERSION;
+use super::imports::{CONTRACT_VERSION, NAME_BYTES};
 use super::state::State;
 use crate::outcome::{FollowUp, LogStream, Progress, clip_text};
 use bindings::leasehold::job::host::Host;
-use bindings::leasehold::job::types::{self, Level};
+use bindings::leasehold::job::types::{self, Level, SecretError};
 
 pub(super) mod bindings {
     wasmtime::component::bindgen!({
@@ -110,9 +110,32 @@ impl Host for State {
         self.refuse_after_stop()?;
         // What is no number is no progress.
         let fraction = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) };
-        let message = clip_text(message.as_bytes(), PROGRESS_BYTES);
+        let message = clip_text(&self.secrets.redact(message.as_bytes()), PROGRESS_BYTES);
         self.control.notes().set_progress(Progress { fraction, message });
         Ok(self.control.cancel_requested())
+    }
+
+    fn config(&mut self, key: String) -> wasmtime::Result<Option<String>> {
+        self.refuse_after_stop()?;
+        Ok(self.grants.config.get(&key).cloned())
+    }
+
+    fn secret(&mut self, name: String) -> wasmtime::Result<Result<String, SecretError>> {
+        self.refuse_after_stop()?;
+        let shown = clip_text(name.as_bytes(), NAME_BYTES);
+        if !self.grants.secrets.contains(&name) {
+            let message = format!(
+                "secret {shown} is not granted to this module; it is granted at upload: module push --secret {shown}"
+            );
+            return Ok(Err(SecretError::NotGranted(message)));
+        }
+        Ok(match self.secrets.get(&name) {
+            Some(Ok(value)) => Ok(value.to_owned()),
+            Some(Err(why)) => Err(SecretError::Unavailable(why.to_owned())),
+            None => Err(SecretError::Unavailable(format!(
+                "secret {shown} is not set; set it with: leasehold secret set {shown}"
+            ))),
+        })
     }
 }
 

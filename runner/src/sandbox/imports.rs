@@ -121,14 +121,14 @@ impl Offer {
     }
 
     fn missing(&self, name: String) -> MissingImport {
-        let hint = if name.starts_with("wasi:http/") {
-            Some("this worker offers no HTTP".to_owned())
-        } else if name.starts_with("leasehold:job/") {
+        let hint = if name.starts_with("leasehold:job/") {
             Some(format!("this worker implements leasehold:job {CONTRACT_VERSION}; the module wants a newer one"))
         } else if name.starts_with("wasi:cli/")
             || name.starts_with("wasi:io/")
             || name.starts_with("wasi:clocks/")
             || name.starts_with("wasi:random/")
+            || name.starts_with("wasi:http/types")
+            || name.starts_with("wasi:http/outgoing-handler")
         {
             Some(format!("this worker offers WASI {}", self.wasi))
         } else {

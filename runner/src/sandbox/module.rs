@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize, Serializer};
 use wasmtime::component::Component;
@@ -21,6 +21,7 @@ use super::state::{Setting, State, Time};
 use super::{Sandbox, signature};
 use crate::grants::Grants;
 use crate::job::{Digest, Limits, ModuleKind};
+use crate::secrets::Secrets;
 
 /// How many names an error lists before it only counts the rest.
 const LISTED: usize = 50;
@@ -278,6 +279,8 @@ impl Sandbox {
             time: Time::Real(self.timer().alarm().clone()),
             deterministic: None,
             grants: Arc::clone(Grants::usual()),
+            secrets: Arc::clone(Secrets::none()),
+            deadline: Instant::now(),
         });
         let mut store = Store::new(engine, state);
         inspection.missing = imports::missing_of_module(self.program_linker(), &mut store, module);

@@ -155,6 +155,7 @@ impl LiveLog {
 mod tests {
     use super::*;
     use crate::outcome::LogStream;
+    use crate::secrets::Secrets;
 
     #[test]
     fn only_what_is_new_is_written_and_the_last_save_counts() {
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_log_goes_out_in_chunks_and_no_more_is_kept_than_its_limit_and_a_half() {
-        let (notes, log) = (Notes::default(), LogBuffer::new(2 << 10));
+        let (notes, log) = (Notes::default(), LogBuffer::new(2 << 10, Secrets::none()));
         notes.watch(&log);
         let mut kept: Vec<(i32, usize)> = Vec::new();
         for number in 0..1_000 {

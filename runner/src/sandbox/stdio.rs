@@ -1,6 +1,7 @@
 //! What a guest writes. Everything that is not the result goes into one buffer, in order, which keeps the beginning and
 //! the end and counts what it drops between: a guest must not die of its own logging, nor fill the host's memory with it.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,6 +11,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
 use crate::outcome::{Log, LogLine, LogStream};
+use crate::secrets::Secrets;
 
 /// How much a guest may hand over in one write, in bytes. wasi-libc writes at most 4 KiB at a time anyway.
 const WRITE_BYTES: usize = 64 << 10;
@@ -23,8 +25,9 @@ const PIECE_BYTES: std::ops::RangeInclusive<usize> = 64..=4 << 10;
 pub(super) struct LogBuffer(Arc<Mutex<Lines>>);
 
 impl LogBuffer {
-    pub fn new(limit_bytes: usize) -> Self {
-        Self(Arc::new(Mutex::new(Lines::new(limit_bytes))))
+    /// What is taken out of it again has none of the secrets' values.
+    pub fn new(limit_bytes: usize, secrets: &Arc<Secrets>) -> Self {
+        Self(Arc::new(Mutex::new(Lines::new(limit_bytes, Arc::clone(secrets)))))
     }
 
     /// Adds bytes of a stream, which may be part of a line or many lines.
@@ -59,18 +62,32 @@ impl LogBuffer {
         let mut fitting: Vec<LogLine> = fitting.cloned().collect();
         fitting.reverse();
         let next = fitting.last()?.number + 1;
-        let log = Log { lines: fitting, dropped_bytes: 0, dropped_at: 0 };
-        // Rendering takes a while.
+        let secrets = Arc::clone(&lines.secrets);
+        // What follows takes a while.
         drop(lines);
-        Some((log.to_rows(), next))
+        let log = Log { lines: fitting, dropped_bytes: 0, dropped_at: 0 };
+        Some((without(log, &secrets).to_rows(), next))
     }
 
     /// Takes what was kept; the buffer is empty afterwards.
     pub fn take(&self) -> Log {
         let mut lines = lock(&self.0);
-        let empty = Lines::new(lines.limit);
-        std::mem::replace(&mut *lines, empty).into_log()
+        let empty = Lines::new(lines.limit, Arc::clone(&lines.secrets));
+        let taken = std::mem::replace(&mut *lines, empty);
+        drop(lines);
+        let secrets = Arc::clone(&taken.secrets);
+        without(taken.into_log(), &secrets)
     }
+}
+
+/// The log without the values of secrets.
+fn without(mut log: Log, secrets: &Secrets) -> Log {
+    for line in &mut log.lines {
+        if let Cow::Owned(clean) = secrets.redact(&line.text) {
+            line.text = clean;
+        }
+    }
+    log
 }
 
 /// A lock that a panic poisoned still guards plain bytes, which no panic can leave half-made.
@@ -90,11 +107,13 @@ struct Lines {
     tail_weight: usize,
     dropped_bytes: u64,
     next_number: u64,
+    secrets: Arc<Secrets>,
 }
 
 impl Lines {
-    fn new(limit: usize) -> Self {
+    fn new(limit: usize, secrets: Arc<Secrets>) -> Self {
         Self {
+            secrets,
             limit,
             started: Instant::now(),
             head: Vec::new(),
@@ -296,7 +315,7 @@ mod tests {
     const OUT: LogStream = LogStream::Stdout;
 
     fn log_of(limit: usize, writes: &[&[u8]]) -> Log {
-        let buffer = LogBuffer::new(limit);
+        let buffer = LogBuffer::new(limit, Secrets::none());
         for write in writes {
             buffer.write(OUT, write);
         }
@@ -347,7 +366,7 @@ mod tests {
 
     #[test]
     fn streams_that_take_turns_keep_their_lines() {
-        let buffer = LogBuffer::new(1 << 10);
+        let buffer = LogBuffer::new(1 << 10, Secrets::none());
         buffer.write(OUT, b"half a line");
         buffer.write_line(LogStream::Warn, b"two\nlines");
         buffer.write(LogStream::Stderr, b"other\n");

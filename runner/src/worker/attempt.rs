@@ -14,6 +14,7 @@ use super::{Shared, Stage, notes};
 use crate::job::{Claim, JobId, Limits};
 use crate::outcome::{Failure, FailureKind, Outcome, Run, Stop};
 use crate::sandbox::{JobInput, LoadError, PrepareError, RunControl};
+use crate::secrets::Secrets;
 use crate::settlement::{HOST_FAULT_DELAY, Settlement, decide};
 use crate::store::{ClaimedJob, Report};
 
@@ -87,8 +88,12 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
             Err(cause) => return unrun(release(job_id, &cause)),
         }
     }
+    let secrets = match shared.secrets.get(claim.tenant, &claim.module.grants.secrets).await {
+        Ok(secrets) => secrets,
+        Err(cause) => return unrun(release(job_id, &cause)),
+    };
     let run = match prepared {
-        Ok(prepared) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
+        Ok(prepared) => shared.sandbox.run(&prepared, input(&claim, &secrets), &claim.limits, &control).await,
         // The system refused something to the worker: no fault of the module's.
         Err(cause @ LoadError::Prepare(PrepareError::Host(_))) => return unrun(release(job_id, &cause.into())),
         Err(LoadError::Prepare(refused)) => {
@@ -123,7 +128,7 @@ fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name:
     }
 }
 
-fn input(claim: &Claim) -> JobInput<'_> {
+fn input<'a>(claim: &'a Claim, secrets: &'a Arc<Secrets>) -> JobInput<'a> {
     JobInput {
         id: claim.job_id,
         tenant: &claim.tenant_name,
@@ -134,6 +139,7 @@ fn input(claim: &Claim) -> JobInput<'_> {
         payload: &claim.payload,
         deterministic: None,
         grants: &claim.module.grants,
+        secrets,
     }
 }
 
