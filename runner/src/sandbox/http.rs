@@ -234,20 +234,16 @@ impl Target {
             _ => return None,
         };
         let authority = uri.authority()?;
-        let host = authority.host().to_ascii_lowercase();
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host).to_owned();
-        let port = match (authority.port_u16(), authority.port(), authority.as_str().ends_with(':')) {
-            (Some(port), _, _) => port,
-            (None, None, false) => {
-                if tls {
-                    443
-                } else {
-                    80
-                }
-            }
+        let host = authority.host();
+        // What is more than a host is a port; one that is no port would leave the Host header and the connection two things.
+        let port = match (authority.as_str().strip_prefix(host)?, authority.port_u16()) {
+            ("", None) if tls => 443,
+            ("", None) => 80,
+            (port, number) if port.starts_with(':') && !port.contains('@') => number.filter(|number| *number > 0)?,
             _ => return None,
         };
-        (!host.is_empty() && port > 0 && !authority.as_str().contains('@')).then_some(Self { tls, host, port })
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_ascii_lowercase();
+        (!host.is_empty()).then_some(Self { tls, host, port })
     }
 
     fn scheme(&self) -> &'static str {
@@ -446,6 +442,8 @@ mod tests {
         assert_eq!(target("http://[::1]:8080/"), of(false, "::1", 8080));
         for hostile in [
             "https://user@api.example.com/",
+            "https://x@x:443/",
+            "http://a:/",
             "https://good.com:443@evil.com/",
             "ftp://a/",
             "/relative",
