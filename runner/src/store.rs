@@ -35,7 +35,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 pub(crate) use bench::BareEnd;
 pub use claim::{Bounds, Claimed, ClaimedJob};
 pub use connect::Database;
-pub use job::{Conflict, JobDetails, JobFilter, JobRow, NewJob, QueueStat, Reason, Redrive};
+pub use job::{Conflict, JobDetails, JobFilter, JobRow, NewJob, QueueStat, Reason, Redrive, Waiting};
 pub use limits::{LimitRow, Scope};
 pub use listen::{Listener, Notice};
 pub use maintain::{Reaped, Retention, SWEEP_ROWS};

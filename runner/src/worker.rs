@@ -12,6 +12,7 @@
 
 mod attempt;
 mod claimer;
+mod counters;
 mod heartbeat;
 mod held;
 mod modules;
@@ -21,7 +22,7 @@ mod secrets;
 mod settler;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -34,6 +35,7 @@ use crate::outcome::Stop;
 use crate::sandbox::Sandbox;
 use crate::secrets::Keyring;
 use crate::store::{Database, Listener, Store, WorkerId};
+pub use counters::Counters;
 use held::Held;
 use modules::Modules;
 pub use queues::Queues;
@@ -109,15 +111,6 @@ pub enum Stage {
     Interrupt,
 }
 
-/// What a worker did, for its last log line and for benches.
-#[derive(Debug, Default)]
-pub struct Counters {
-    pub claims: AtomicU64,
-    pub finished: AtomicU64,
-    pub settled: AtomicU64,
-    pub leases_lost: AtomicU64,
-}
-
 /// What all parts of a worker share.
 struct Shared {
     config: WorkerConfig,
@@ -142,6 +135,7 @@ pub async fn run(
     config.validate()?;
     store.check_schema().await?;
     let id = store.register_worker(config.queues.names(), config.slots).await?;
+    counters.started(config.slots, config.lease);
     info!(
         worker = id.0,
         queues = config.queues.names().join(","),

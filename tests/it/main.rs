@@ -11,6 +11,7 @@ mod follow_ups;
 mod gates;
 mod grants;
 mod history;
+mod http;
 mod jobs;
 mod kills;
 mod leases;
