@@ -5,9 +5,9 @@ use serde::de::DeserializeOwned;
 
 use crate::{Failure, host};
 
-/// A job's checkpoint: see [`Context::checkpoint`](crate::Context::checkpoint). It is there in all further runs of the job, until
-/// the job has ended. The worker writes it within a second of a save, and before it gives the job back; of a worker that dies, the
-/// saves of the last second are lost. So what is done twice must do no harm.
+/// A job's checkpoint: see [`Context::checkpoint`](crate::Context::checkpoint). It is there in all further runs of the
+/// job, until the job has ended. The worker writes it within a second of a save, and before it gives the job back; of a
+/// worker that dies, the saves of the last second are lost. So what is done twice must do no harm.
 ///
 /// ```
 /// # use leasehold_guest::prelude::*;
@@ -49,7 +49,8 @@ impl Checkpoint<'_> {
     /// Keeps a value, as JSON.
     ///
     /// # Errors
-    /// [`Failure::Dead`] where it cannot be written as JSON, or is larger than the module was granted (`module push --checkpoint`).
+    /// [`Failure::Dead`] where it cannot be written as JSON, or is larger than the module was granted (`module push
+    /// --checkpoint`).
     pub fn save(&self, value: &impl Serialize) -> Result<(), Failure> {
         let bytes = serde_json::to_vec(value)
             .map_err(|error| Failure::dead(format_args!("the checkpoint is no JSON: {error}")))?;

@@ -40,8 +40,8 @@ const REDIRECTS: u32 = 10;
 /// # }
 /// ```
 ///
-/// A request goes where the module was granted it at upload (`module push --allow-http https://hooks.example.com`), redirects too. It has
-/// as long as the run has; [`RequestBuilder::timeout`] gives it less.
+/// A request goes where the module was granted it at upload (`module push --allow-http https://hooks.example.com`),
+/// redirects too. It has as long as the run has; [`RequestBuilder::timeout`] gives it less.
 #[derive(Debug)]
 pub struct Http<'a>(pub(crate) &'a host::Handle);
 
@@ -83,7 +83,8 @@ pub struct RequestBuilder<'a> {
 }
 
 impl RequestBuilder<'_> {
-    /// Adds a header. `host`, `connection` and others that belong to the connection are the worker's to set, and refused.
+    /// Adds a header. `host`, `connection` and others that belong to the connection are the worker's to set, and
+    /// refused.
     pub fn header(mut self, name: impl AsRef<str>, value: impl Into<String>) -> Self {
         self.request.headers.push((name.as_ref().to_ascii_lowercase(), value.into()));
         self
@@ -120,7 +121,8 @@ impl RequestBuilder<'_> {
     /// Sends it and reads the whole response, whatever its status: see [`Response::ok`].
     ///
     /// # Errors
-    /// [`Failure::Dead`] where the request is not allowed or makes no sense, [`Failure::Retry`] where the network or the other side failed.
+    /// [`Failure::Dead`] where the request is not allowed or makes no sense, [`Failure::Retry`] where the network or
+    /// the other side failed.
     pub fn send(self) -> Result<Response, Failure> {
         let Self { host, mut request, redirects } = self;
         for _ in 0..redirects {
@@ -173,8 +175,8 @@ impl Request {
         &self.body
     }
 
-    /// What to send instead, where a response says so. A body goes along where the status keeps the method; what proves who is asking
-    /// stays with its own site.
+    /// What to send instead, where a response says so. A body goes along where the status keeps the method; what proves
+    /// who is asking stays with its own site.
     fn redirected(&self, response: &Response) -> Result<Option<Self>, Failure> {
         let keeps_method = match response.status {
             301..=303 => matches!(self.method.as_str(), "GET" | "HEAD"),
@@ -239,8 +241,8 @@ impl Response {
     /// The response, if it is what was asked for.
     ///
     /// # Errors
-    /// [`Failure::Retry`] where the status says that it may pass (408, 425, 429, 5xx), after the time that the other side asks for
-    /// (`retry-after`); [`Failure::Dead`] for all others but 2xx.
+    /// [`Failure::Retry`] where the status says that it may pass (408, 425, 429, 5xx), after the time that the other
+    /// side asks for (`retry-after`); [`Failure::Dead`] for all others but 2xx.
     pub fn ok(self) -> Result<Self, Failure> {
         const QUOTED: usize = 200;
         if (200..300).contains(&self.status) {

@@ -1,9 +1,9 @@
-//! Secrets of tenants: sealed at rest with the operator's key, opened only in a worker that runs a module which was granted them, and
-//! taken out of what that run writes.
+//! Secrets of tenants: sealed at rest with the operator's key, opened only in a worker that runs a module which was
+//! granted them, and taken out of what that run writes.
 //!
-//! A secret is sealed with AES-256-GCM under a random nonce, with its tenant and name as associated data: a row that somebody moves to
-//! another tenant or name does not open. Keys are told apart by an id that is made of them, so that several can be in use while they
-//! are changed.
+//! A secret is sealed with AES-256-GCM under a random nonce, with its tenant and name as associated data: a row that
+//! somebody moves to another tenant or name does not open. Keys are told apart by an id that is made of them, so that
+//! several can be in use while they are changed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -133,7 +133,8 @@ impl Secrets {
         self.0.get(name).map(|value| value.as_deref().map_err(String::as_str))
     }
 
-    /// The same bytes without any of the values. A value that the guest has encoded, split or shortened is not known again.
+    /// The same bytes without any of the values. A value that the guest has encoded, split or shortened is not known
+    /// again.
     pub fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let mut clean = Cow::Borrowed(bytes);
         for value in self.0.values().flatten() {

@@ -7,8 +7,8 @@
 //! claimer -> Dispatched -> slot (on the guests' runtime) -> Report -> settler
 //! ```
 //!
-//! and stays in `Held`, which the heartbeat extends, from its claim until its settlement is answered. What it leaves behind while it
-//! runs (a checkpoint, its progress, its log so far) `notes` writes once a second.
+//! and stays in `Held`, which the heartbeat extends, from its claim until its settlement is answered. What it leaves
+//! behind while it runs (a checkpoint, its progress, its log so far) `notes` writes once a second.
 
 mod attempt;
 mod claimer;
@@ -188,8 +188,8 @@ pub async fn run(
     }
     info!(stage = ?asked, running = shared.held.running(), "draining");
 
-    // Draining: the claimer is gone and with it the only sender, so each slot ends after its job. Waiting jobs are given
-    // back by the slots, which see the stage. Heartbeats go on all the while.
+    // Draining: the claimer is gone and with it the only sender, so each slot ends after its job. Waiting jobs are
+    // given back by the slots, which see the stage. Heartbeats go on all the while.
     let all_ended = async {
         for slot in slots {
             if let Err(error) = slot.await {

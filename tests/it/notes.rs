@@ -1,4 +1,5 @@
-//! What runs leave behind while they go on: a checkpoint for the next run, how far they are, their logs so far. Never under a lost lease.
+//! What runs leave behind while they go on: a checkpoint for the next run, how far they are, their logs so far. Never
+//! under a lost lease.
 
 use std::time::Duration;
 

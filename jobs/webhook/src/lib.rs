@@ -1,5 +1,5 @@
-//! Tells another service that something happened: sends the payload, JSON as it is, to the URL that the module was given, and answers
-//! what came back.
+//! Tells another service that something happened: sends the payload, JSON as it is, to the URL that the module was
+//! given, and answers what came back.
 //!
 //! ```json
 //! { "event": "order.paid", "order": 7 }
@@ -13,8 +13,8 @@
 //!       --secret webhook-token --allow-http https://hooks.example.com
 //! ```
 //!
-//! Where the other side is down or busy, the job is tried again; where it says no, it is dead. It may get the same event twice, under
-//! the same `idempotency-key`.
+//! Where the other side is down or busy, the job is tried again; where it says no, it is dead. It may get the same
+//! event twice, under the same `idempotency-key`.
 
 use std::time::Duration;
 

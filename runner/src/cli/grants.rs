@@ -12,7 +12,8 @@ pub struct GrantArgs {
     /// A value that the module can look up, for everybody to see; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::pair)]
     config: Vec<(String, String)>,
-    /// Where its HTTP requests may go: https://api.example.com, https://*.example.com or http://host:8080; may be given several times
+    /// Where its HTTP requests may go: https://api.example.com, https://*.example.com or http://host:8080; may be given
+    /// several times
     #[arg(long, value_name = "URL")]
     allow_http: Vec<HttpRule>,
     /// Let them go to private addresses too: this machine's own and its network's

@@ -11,8 +11,8 @@ use crate::secrets::{Keyring, MAX_VALUE_BYTES};
 
 /// Secrets of tenants, for modules that were granted them (module push --secret NAME).
 ///
-/// They are kept sealed with the key in LEASEHOLD_SECRET_KEY (32 bytes in base64: openssl rand -base64 32), which workers need too.
-/// Several keys with commas between: the first seals, all of them open.
+/// They are kept sealed with the key in LEASEHOLD_SECRET_KEY (32 bytes in base64: openssl rand -base64 32), which
+/// workers need too. Several keys with commas between: the first seals, all of them open.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,8 +21,8 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Keep a secret, a new one or in the place of the one with its name. The value comes from standard input, without the line
-    /// break at its end
+    /// Keep a secret, a new one or in the place of the one with its name. The value comes from standard input, without
+    /// the line break at its end
     Set {
         name: String,
         #[arg(long, default_value = "default")]

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-/// A scheme, a host and a port: `https://api.example.com:443`; or `https://*.example.com` for every name below that one, at any depth, and not
-/// for itself.
+/// A scheme, a host and a port: `https://api.example.com:443`; or `https://*.example.com` for every name below that
+/// one, at any depth, and not for itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HttpRule {

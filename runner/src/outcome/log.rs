@@ -1,7 +1,9 @@
-//! What a run wrote to stdout, stderr and the log, line by line and in order: the head and the tail, never more than the limit.
+//! What a run wrote to stdout, stderr and the log, line by line and in order: the head and the tail, never more than
+//! the limit.
 //!
-//! A finished run's log is one text in the database (`Log::to_rows`), in which each line has a head between two control characters that
-//! no guest's text can hold. So a log of any length costs a settlement one column, and SQL still sees rows (leasehold.job_logs).
+//! A finished run's log is one text in the database (`Log::to_rows`), in which each line has a head between two control
+//! characters that no guest's text can hold. So a log of any length costs a settlement one column, and SQL still sees
+//! rows (leasehold.job_logs).
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,6 @@
-//! The beginning of a string that a guest passes. wasmtime copies a string as a whole, and ends a guest that passes more than a
-//! bound; a guest must not die of its own logging, however large a line is. So what is beyond the bound is not even looked at.
+//! The beginning of a string that a guest passes. wasmtime copies a string as a whole, and ends a guest that passes
+//! more than a bound; a guest must not die of its own logging, however large a line is. So what is beyond the bound is
+//! not even looked at.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! What a component may call: `leasehold:job/host`. None of it can fail, block or grow without bound. After a stop every
-//! call ends the guest instead, so that a run whose lease is lost can do nothing more.
+//! What a component may call: `leasehold:job/host`. None of it can fail, block or grow without bound. After a stop
+//! every call ends the guest instead, so that a run whose lease is lost can do nothing more.
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::Linker;
@@ -27,7 +27,8 @@ const MESSAGE_BYTES: usize = 16 << 10;
 /// How much of a progress message is kept, in bytes: it is a column of a list.
 const PROGRESS_BYTES: usize = 1 << 10;
 
-/// The payloads and names of all follow-up jobs of a run together, in bytes: the worker holds them until the run is settled.
+/// The payloads and names of all follow-up jobs of a run together, in bytes: the worker holds them until the run is
+/// settled.
 const FOLLOW_UP_BYTES: usize = 4 << 20;
 
 /// The jobs that a guest has asked for.

@@ -1,6 +1,7 @@
-//! What guests may ask of the network: HTTP requests to where their module was granted it (`grants::HttpRule`), sent by this process. Each
-//! request is checked on its own, so one that follows a redirect is too. A name is resolved once, every address that it has must be fit
-//! (`address`), and the connection goes to one of those. Nothing takes longer than the run, and bytes and requests are counted.
+//! What guests may ask of the network: HTTP requests to where their module was granted it (`grants::HttpRule`), sent by
+//! this process. Each request is checked on its own, so one that follows a redirect is too. A name is resolved once,
+//! every address that it has must be fit (`address`), and the connection goes to one of those. Nothing takes longer
+//! than the run, and bytes and requests are counted.
 
 mod address;
 
@@ -45,8 +46,9 @@ const HEAD_BYTES: usize = 64 << 10;
 const HEADERS: usize = 200;
 /// How many requests of a run are under way at once; others wait. Each has a connection.
 const AT_ONCE: usize = 8;
-/// What the host may hold of one request that is not sent yet, in bytes: of its headers, of each of its other parts, and of its body. A guest can
-/// have as many of them as handles, whether or not it may send any: so next to nothing where it may not.
+/// What the host may hold of one request that is not sent yet, in bytes: of its headers, of each of its other parts,
+/// and of its body. A guest can have as many of them as handles, whether or not it may send any: so next to nothing
+/// where it may not.
 const HELD: Held = Held { headers: 8 << 10, part: 8 << 10, body: 4 << 10 };
 const HELD_UNGRANTED: Held = Held { headers: 1 << 10, part: 256, body: 256 };
 /// How long a name may take to resolve and a connection to come about, if the guest does not say.
@@ -235,7 +237,8 @@ impl Target {
         };
         let authority = uri.authority()?;
         let host = authority.host();
-        // What is more than a host is a port; one that is no port would leave the Host header and the connection two things.
+        // What is more than a host is a port; one that is no port would leave the Host header and the connection two
+        // things.
         let port = match (authority.as_str().strip_prefix(host)?, authority.port_u16()) {
             ("", None) if tls => 443,
             ("", None) => 80,
@@ -271,8 +274,8 @@ impl Target {
     }
 }
 
-/// As tokio does it; but a lookup holds its thread until it ends, whoever has given up on it, and a guest's own name server can take its
-/// time. So they are counted.
+/// As tokio does it; but a lookup holds its thread until it ends, whoever has given up on it, and a guest's own name
+/// server can take its time. So they are counted.
 async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS)));
     let turn = Arc::clone(&TURNS).acquire_owned().await.expect("the semaphore is never closed");

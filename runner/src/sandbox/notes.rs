@@ -1,5 +1,5 @@
-//! What a run leaves with its worker while it goes on: a checkpoint, how far it is, and lines of its log. The guest never waits for
-//! the database; the worker looks here now and then, and writes what is new for all its runs at once.
+//! What a run leaves with its worker while it goes on: a checkpoint, how far it is, and lines of its log. The guest
+//! never waits for the database; the worker looks here now and then, and writes what is new for all its runs at once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,6 @@
 //! What a guest writes. Everything that is not the result goes into one buffer, in order, which keeps the beginning and
-//! the end and counts what it drops between: a guest must not die of its own logging, nor fill the host's memory with it.
+//! the end and counts what it drops between: a guest must not die of its own logging, nor fill the host's memory with
+//! it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -48,8 +49,8 @@ impl LogBuffer {
         lock(&self.0).limit
     }
 
-    /// The lines with this number and later ones that have ended, as rows, the last of them where they have more bytes than that; and
-    /// the number of the line that comes next.
+    /// The lines with this number and later ones that have ended, as rows, the last of them where they have more bytes
+    /// than that; and the number of the line that comes next.
     pub fn rows_from(&self, number: u64, bytes: usize) -> Option<(String, u64)> {
         let lines = lock(&self.0);
         let open = lines.last().filter(|last| !last.ends).map(|last| last.number);
@@ -134,8 +135,8 @@ impl Lines {
             let open = self.last().filter(|last| !last.ends && last.stream == stream);
             let begins = open.is_none();
             let room = open.map_or(0, |open| piece_bytes.saturating_sub(open.text.len()));
-            // The first thing to do to an open piece is to fill it; a full one goes on in the next. What has no more room in the
-            // head goes on in the tail.
+            // The first thing to do to an open piece is to fill it; a full one goes on in the next. What has no more
+            // room in the head goes on in the tail.
             let extends = room > 0 && (self.head_is_full || self.head_weight + rest.len().min(room) <= self.limit / 2);
             let (piece, more) = cut(rest, if extends { room } else { piece_bytes });
             rest = more;

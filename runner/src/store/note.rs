@@ -31,7 +31,8 @@ pub struct LogRow {
 }
 
 impl Store {
-    /// Writes what runs left behind, where they still have their lease, and drops what belonged to runs that have ended.
+    /// Writes what runs left behind, where they still have their lease, and drops what belonged to runs that have
+    /// ended.
     pub async fn note(&self, notes: &[Note], ended: &[JobId]) -> anyhow::Result<()> {
         let ids: Vec<i64> = notes.iter().map(|note| note.job_id.0).collect();
         let lease_nos: Vec<i32> = notes.iter().map(|note| note.lease_no).collect();

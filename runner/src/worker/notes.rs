@@ -1,6 +1,6 @@
-//! Writes what runs leave behind while they go on: checkpoints, how far they are, and their logs so far. Once a second, one statement
-//! for all runs of this worker, and none while there is nothing. A log is passed on only of runs that go on for a while: that of a
-//! short one is written when it is settled, and costs nothing besides.
+//! Writes what runs leave behind while they go on: checkpoints, how far they are, and their logs so far. Once a second,
+//! one statement for all runs of this worker, and none while there is nothing. A log is passed on only of runs that go
+//! on for a while: that of a short one is written when it is settled, and costs nothing besides.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The values of the secrets that a module was granted, looked up and opened before it runs. They are remembered for a moment, so that
-//! a queue full of short jobs does not ask for each of them.
+//! The values of the secrets that a module was granted, looked up and opened before it runs. They are remembered for a
+//! moment, so that a queue full of short jobs does not ask for each of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
-//! Which addresses a guest's request may go to. A name that a guest is allowed to call is its owner's to point anywhere, at the host's own
-//! services and the cloud's metadata too, so what counts is the address. Those inside of other addresses (IPv4 within IPv6) count as well.
+//! Which addresses a guest's request may go to. A name that a guest is allowed to call is its owner's to point
+//! anywhere, at the host's own services and the cloud's metadata too, so what counts is the address. Those inside of
+//! other addresses (IPv4 within IPv6) count as well.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
