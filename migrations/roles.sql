@@ -21,7 +21,8 @@ begin
     end loop;
 
     grant usage on schema leasehold to leasehold_worker, leasehold_producer;
-    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.job_logs, leasehold.queue_stats, leasehold.limits, leasehold.schedules to leasehold_worker, leasehold_producer;
+    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.job_logs, leasehold.queue_stats, leasehold.limits, leasehold.schedules, leasehold.usage
+        to leasehold_worker, leasehold_producer;
     grant select, insert on leasehold.new_jobs to leasehold_worker, leasehold_producer;
     grant execute on all functions in schema leasehold to leasehold_worker;
     revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue, leasehold.make_gates,

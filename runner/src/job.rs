@@ -105,6 +105,15 @@ pub struct Deterministic {
     pub seed: u64,
 }
 
+impl Deterministic {
+    /// Where the clock begins unless told otherwise, counted from 1970: 2026-01-01T00:00:00Z.
+    pub const STARTS_AT: Duration = Duration::from_secs(1_767_225_600);
+
+    pub fn new(seed: u64, starts_at: Option<Duration>) -> Self {
+        Self { starts_at: starts_at.unwrap_or(Self::STARTS_AT), seed }
+    }
+}
+
 fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

@@ -9,10 +9,14 @@ pub mod schedule;
 pub mod secrets;
 pub mod settlement;
 mod tls;
+pub mod written;
 
 // The two sides, which do not know each other: the only SQL, the only wasmtime.
 pub mod sandbox;
 pub mod store;
+
+// The sandbox without a queue, for those who write modules.
+pub mod harness;
 
 // The loops that know both, and the faces.
 pub mod cli;

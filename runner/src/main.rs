@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser;
 use leasehold::cli::{
-    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, run, schedule, secret, stats, tenant, worker,
+    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, new, replay, run, schedule, secret, stats,
+    tenant, test, usage, worker,
 };
 use leasehold::secrets::Keyring;
 use tracing_subscriber::EnvFilter;
@@ -40,9 +41,13 @@ enum Command {
     Schedule(schedule::Args),
     Secret(secret::Args),
     Stats(stats::Args),
+    Usage(usage::Args),
     Bench(bench::Args),
     Demo(demo::Args),
+    New(new::Args),
+    Replay(replay::Args),
     Run(run::Args),
+    Test(test::Args),
     Compile(compile::Args),
 }
 
@@ -105,9 +110,13 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Schedule(args) => schedule::run(args).await?,
         Command::Secret(args) => secret::run(args, keyring()?).await?,
         Command::Stats(args) => stats::run(args).await?,
+        Command::Usage(args) => usage::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
+        Command::New(args) => return new::run(args),
+        Command::Replay(args) => return replay::run(args).await,
         Command::Run(args) => return run::run(args).await,
+        Command::Test(args) => return test::run(args).await,
         Command::Compile(args) => return compile::run(&args),
     }
     Ok(ExitCode::SUCCESS)

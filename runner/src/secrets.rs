@@ -120,7 +120,7 @@ fn associated(tenant: &str, name: &str) -> Aad<Vec<u8>> {
 }
 
 /// What a run may ask for, by name: the value, or why there is none.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 pub struct Secrets(BTreeMap<String, Result<String, String>>);
 
 impl Secrets {

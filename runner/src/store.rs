@@ -16,9 +16,11 @@ mod maintain;
 mod migrate;
 mod module;
 mod note;
+mod replay;
 mod schedule;
 mod secret;
 mod settle;
+mod usage;
 mod worker;
 
 use std::fmt;
@@ -42,9 +44,11 @@ pub use maintain::{Reaped, Retention, SWEEP_ROWS};
 pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
 pub use note::{LogRow, Note};
+pub use replay::AttemptToReplay;
 pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use secret::SecretRow;
 pub use settle::{Batch, CRASH_LIMIT, Report};
+pub use usage::{UsageFilter, UsageRow};
 pub use worker::{Beat, WorkerId};
 
 /// How long any one statement may take before its connection is given up. Well below a lease, so that a dead connection

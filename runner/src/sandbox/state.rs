@@ -15,6 +15,7 @@ use super::fixed::{Seeded, VirtualClock};
 use super::host::FollowUps;
 use super::http::{Hooks, Http};
 use super::limiter::Limiter;
+use super::program::Terminal;
 use super::stdio::{LogBuffer, Logged, ResultBuffer, Stream};
 use super::timer::Alarm;
 use crate::grants::Grants;
@@ -60,11 +61,13 @@ pub(super) struct Setting<'a> {
     pub grants: Arc<Grants>,
     pub secrets: Arc<Secrets>,
     pub deadline: Instant,
+    /// A program's arguments, where its streams shall be those of this process.
+    pub args: Option<&'a [String]>,
 }
 
 impl State {
     pub fn new(setting: Setting<'_>) -> Self {
-        let Setting { kind, stdin, limits, control, time, deterministic, grants, secrets, deadline } = setting;
+        let Setting { kind, stdin, limits, control, time, deterministic, grants, secrets, deadline, args } = setting;
         let log = LogBuffer::new(to_usize(limits.log_bytes), &secrets);
         control.notes().watch(&log);
         let http = Http::new(&grants, &log, deadline);
@@ -81,15 +84,20 @@ impl State {
             let seed_of_maps = u128::from(seeds.next()) << 64 | u128::from(seeds.next());
             wasi.insecure_random_seed(seed_of_maps).insecure_random(Seeded::new(seeds.next())).secure_random(seeds);
         }
-        let stdout = match kind {
-            ModuleKind::Component => {
+        let stdout = match (kind, args) {
+            (ModuleKind::Component, _) => {
                 wasi.stdout(Stream(Logged(log.clone(), LogStream::Stdout)));
                 None
             }
-            ModuleKind::Command => {
+            (ModuleKind::Command, None) => {
                 let stdout = ResultBuffer::new(to_usize(limits.result_bytes));
                 wasi.stdin(MemoryInputPipe::new(Bytes::copy_from_slice(stdin))).stdout(Stream(stdout.clone()));
                 Some(stdout)
+            }
+            (ModuleKind::Command, Some(args)) => {
+                wasi.stdin(MemoryInputPipe::new(Bytes::copy_from_slice(stdin))).args(args);
+                wasi.stdout(Stream(Terminal::Out)).stderr(Stream(Terminal::Err(log.clone())));
+                None
             }
         };
         let mut wasi = wasi.build_p1();

@@ -214,13 +214,6 @@ impl Store {
         let params = [(&tenant.0 as _, Type::INT4), (&module_id as _, Type::INT4), (&version as _, Type::INT4)];
         let rows = self.rows("looking up the module", sql, &params).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let on_failure: serde_json::Value = get(row, "on_failure")?;
-        let on_failure = on_failure.as_object().context("on_failure is not an object")?;
-        let on_failure = on_failure
-            .iter()
-            .map(|(kind, end)| Ok((kind.parse()?, end.as_str().context("not a string")?.parse()?)))
-            .collect::<anyhow::Result<_>>()
-            .context("reading on_failure")?;
         let version = ModuleVersion {
             name: get(row, "module_name")?,
             version,
@@ -228,7 +221,7 @@ impl Store {
             kind: get::<String>(row, "kind")?.parse()?,
             limits: limits(row)?,
             grants: grants(row)?.into(),
-            on_failure,
+            on_failure: on_failure(row)?,
             retry: retry(&get(row, "retry")?),
         };
         Ok(Some((version, get(row, "tenant_name")?)))
@@ -244,7 +237,7 @@ impl Store {
     }
 }
 
-fn limits(row: &Row) -> anyhow::Result<Limits> {
+pub(super) fn limits(row: &Row) -> anyhow::Result<Limits> {
     // The CHECKs of the table keep these positive.
     Ok(Limits {
         fuel: get::<i64>(row, "fuel")?.unsigned_abs(),
@@ -256,8 +249,18 @@ fn limits(row: &Row) -> anyhow::Result<Limits> {
     })
 }
 
-fn grants(row: &Row) -> anyhow::Result<Grants> {
+pub(super) fn grants(row: &Row) -> anyhow::Result<Grants> {
     serde_json::from_value(get(row, "grants")?).context("reading the grants")
+}
+
+pub(super) fn on_failure(row: &Row) -> anyhow::Result<Vec<(FailureKind, OnFailure)>> {
+    let chosen: serde_json::Value = get(row, "on_failure")?;
+    let chosen = chosen.as_object().context("on_failure is not an object")?;
+    chosen
+        .iter()
+        .map(|(kind, end)| Ok((kind.parse()?, end.as_str().context("not a string")?.parse()?)))
+        .collect::<anyhow::Result<_>>()
+        .context("reading on_failure")
 }
 
 fn retry_json(retry: &RetrySettings) -> serde_json::Value {
@@ -281,6 +284,6 @@ fn retry(json: &serde_json::Value) -> RetrySettings {
     }
 }
 
-fn digest(bytes: &[u8]) -> anyhow::Result<Digest> {
+pub(super) fn digest(bytes: &[u8]) -> anyhow::Result<Digest> {
     Ok(Digest(bytes.try_into().with_context(|| format!("a digest has 32 bytes, not {}", bytes.len()))?))
 }
