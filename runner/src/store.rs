@@ -20,6 +20,7 @@ mod replay;
 mod schedule;
 mod secret;
 mod settle;
+mod tenant;
 mod usage;
 mod worker;
 
@@ -48,6 +49,7 @@ pub use replay::AttemptToReplay;
 pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use secret::SecretRow;
 pub use settle::{Batch, CRASH_LIMIT, Report};
+pub use tenant::{GrantRow, NewGrant, QuotaRow, Removal};
 pub use usage::{UsageFilter, UsageRow};
 pub use worker::{Beat, WorkerId};
 

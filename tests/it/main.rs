@@ -30,6 +30,7 @@ mod schedules;
 mod sql_attacks;
 mod states;
 mod storable;
+mod tenants;
 mod traps;
 mod unique;
 mod upgrade;

@@ -178,6 +178,10 @@ async fn run_program(args: &[String], stdin: Vec<u8>, limits: Limits) -> anyhow:
             if matches!(failure.kind, FailureKind::Fuel | FailureKind::Memory | FailureKind::Timeout) {
                 eprintln!("limits of a program stand before the --, as in: leasehold run --timeout 5m -- {file}");
             }
+            if failure.kind == FailureKind::Trap && run.log.is_empty() {
+                // What a test says is held back until it has ended, and a panic ends all of them here.
+                eprintln!("if these are tests, see what failed with: cargo test --target wasm32-wasip1 -- --nocapture");
+            }
         }
         Outcome::Done { .. } | Outcome::Snoozed { .. } | Outcome::Stopped(_) => {
             eprintln!("error: {file} ended without an exit code");

@@ -65,24 +65,6 @@ pub struct VersionRow {
 }
 
 impl Store {
-    pub async fn create_tenant(&self, name: &str) -> anyhow::Result<bool> {
-        anyhow::ensure!(
-            !name.is_empty()
-                && name.len() <= 63
-                && !name.starts_with(['_', '.', '-'])
-                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.-".contains(&b)),
-            "tenant name {name:?} is not 1 to 63 characters of a-z, 0-9, \"_\", \".\" and \"-\""
-        );
-        let sql = "-- create_tenant\ninsert into leasehold.tenants (name) values ($1) on conflict (name) do nothing returning tenant_id";
-        Ok(!self.rows("creating the tenant", sql, &[(&name, Type::TEXT)]).await?.is_empty())
-    }
-
-    pub async fn tenants(&self) -> anyhow::Result<Vec<String>> {
-        let rows =
-            self.rows("listing tenants", "-- tenants\nselect name from leasehold.tenants order by name", &[]).await?;
-        rows.iter().map(|row| get(row, 0)).collect()
-    }
-
     pub async fn push_module(&self, new: &NewVersion<'_>) -> anyhow::Result<Pushed> {
         let on_failure: serde_json::Map<String, serde_json::Value> =
             new.on_failure.iter().map(|(kind, end)| (kind.to_string(), end.as_str().into())).collect();

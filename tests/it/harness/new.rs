@@ -76,8 +76,11 @@ fn a_new_crate_builds_passes_its_tests_in_both_worlds_and_its_cases() {
         std::fs::write(dir.join("src/lib.rs"), broken).expect("it is our folder");
         let failed = cargo(&dir, &["test", "--quiet", "--target", "wasm32-wasip1"]);
         assert!(!failed.status.success(), "a test that fails must not pass: {failed:?}");
-        let said = String::from_utf8_lossy(&failed.stdout) + String::from_utf8_lossy(&failed.stderr);
-        assert!(said.contains("panicked at src/lib.rs:"), "{said}");
+        let said = String::from_utf8_lossy(&failed.stderr);
+        assert!(said.contains("was ended: trap") && said.contains("-- --nocapture"), "{said}");
+        let failed = cargo(&dir, &["test", "--quiet", "--target", "wasm32-wasip1", "--", "--nocapture"]);
+        let said = String::from_utf8_lossy(&failed.stderr);
+        assert!(!failed.status.success() && said.contains("panicked at src/lib.rs:"), "{said}");
     } else {
         eprintln!(
             "skipped: cargo test in the sandbox wants the target wasm32-wasip1 (rustup target add wasm32-wasip1)"
