@@ -22,7 +22,7 @@ begin
     end loop;
 
     grant usage on schema leasehold to leasehold_worker, leasehold_producer, leasehold_tenant;
-    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.queue_stats, leasehold.limits, leasehold.schedules, leasehold.usage
+    grant select on leasehold.jobs, leasehold.job_attempts, leasehold.job_logs, leasehold.queue_stats, leasehold.limits, leasehold.schedules, leasehold.usage
         to leasehold_worker, leasehold_producer;
     grant select, insert on leasehold.new_jobs to leasehold_worker, leasehold_producer, leasehold_tenant;
     grant select on leasehold.tenant_quotas to leasehold_worker;
@@ -33,11 +33,11 @@ begin
         leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.after_end, leasehold.conclude, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
         leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for, leasehold.gate_code,
         leasehold.check_cron, leasehold.find_schedule, leasehold.enqueue_scheduled,
-        leasehold.find_tenant, leasehold.no_tenant, leasehold.check_job, leasehold.check_upload, leasehold.take_quota, leasehold.collect_returns,
+        leasehold.find_tenant, leasehold.no_tenant, leasehold.check_job, leasehold.check_upload, leasehold.check_grants, leasehold.take_quota, leasehold.collect_returns,
         leasehold.fill_slots, leasehold.create_tenant, leasehold.set_quotas, leasehold.grant_tenant, leasehold.revoke_tenant, leasehold.remove_tenant, leasehold.count_jobs,
         leasehold.fence
         from leasehold_worker;
-    grant select on leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version
+    grant select on leasehold.secret_names, leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version
         to leasehold_worker;
     grant execute on function
         leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
@@ -47,7 +47,7 @@ begin
         leasehold.enqueue(text, bytea, text, text, int, timestamptz, int, interval, interval, int, text, int, text, text, interval, text,
                           timestamptz, bigint[], bigint, text, bigint, float8, interval, float8, boolean),
         leasehold.enqueue_bytes, leasehold.enqueue_many, leasehold.new_group, leasehold.cancel,
-        leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json,
+        leasehold.redrive, leasehold.redrive_many, leasehold.wait, leasehold.result, leasehold.explain, leasehold.as_json, leasehold.log_rows, leasehold.log_text,
         leasehold.schedule(text, text, text, jsonb, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
         leasehold.schedule(text, text, text, text, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),
         leasehold.schedule(text, text, text, bytea, text, text, text, int, int, interval, interval, int, text, int, interval, text, boolean),

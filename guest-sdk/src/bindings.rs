@@ -137,6 +137,38 @@ pub mod leasehold {
                         .finish()
                 }
             }
+            /// Why a guest does not get a secret.
+            #[derive(Clone)]
+            pub enum SecretError {
+                /// It was not granted to the module: it will never get it.
+                NotGranted(_rt::String),
+                /// It was granted and cannot be had now: nobody has set it, or this worker has no key that opens it.
+                Unavailable(_rt::String),
+            }
+            impl ::core::fmt::Debug for SecretError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        SecretError::NotGranted(e) => {
+                            f.debug_tuple("SecretError::NotGranted").field(e).finish()
+                        }
+                        SecretError::Unavailable(e) => {
+                            f.debug_tuple("SecretError::Unavailable").field(e).finish()
+                        }
+                    }
+                }
+            }
+            impl ::core::fmt::Display for SecretError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    write!(f, "{:?}", self)
+                }
+            }
+            impl ::core::error::Error for SecretError {}
             /// How loud a line of the log is.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
@@ -187,6 +219,7 @@ pub mod leasehold {
             use super::super::super::_rt;
             pub type Level = super::super::super::leasehold::job::types::Level;
             pub type FollowUp = super::super::super::leasehold::job::types::FollowUp;
+            pub type SecretError = super::super::super::leasehold::job::types::SecretError;
             #[allow(unused_unsafe, clippy::all)]
             /// Adds a line to the attempt's log. Never fails: a full log drops its middle and counts what it dropped.
             #[allow(async_fn_in_trait)]
@@ -384,6 +417,314 @@ pub mod leasehold {
                         _ => _rt::invalid_enum_discriminant(),
                     };
                     result16
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Keeps bytes for the runs of this job that follow this one: the job goes on from there after a failure, a snooze or the
+            /// death of its worker. The last save counts. It is written within a second, and in any case before the job is given back,
+            /// so a worker that dies takes the saves of the last second with it. All are dropped when the job has ended. The error says
+            /// that the bytes are more than the module was granted at upload.
+            #[allow(async_fn_in_trait)]
+            pub fn checkpoint_save(
+                bytes: &[u8],
+            ) -> ::core::result::Result<(), _rt::String> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 3 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 3
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = bytes;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "leasehold:job/host@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "checkpoint-save"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result7 = match l3 {
+                        0 => {
+                            let e = ();
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len6 = l5;
+                                let bytes6 = _rt::Vec::from_raw_parts(
+                                    l4.cast(),
+                                    len6,
+                                    len6,
+                                );
+                                _rt::string_lift(bytes6)
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result7
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// What was saved last, by this run or an earlier one.
+            #[allow(async_fn_in_trait)]
+            pub fn checkpoint_load() -> ::core::option::Option<_rt::Vec<u8>> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 3 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 3
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "leasehold:job/host@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "checkpoint-load"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+                    let result6 = match l2 {
+                        0 => None,
+                        1 => {
+                            let e = {
+                                let l3 = *ptr0
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l4 = *ptr0
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len5 = l4;
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(l3.cast(), len5, len5))
+                            };
+                            Some(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result6
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Says how far this run is, 0.0 to 1.0, and what it is at: at most 1 KiB of the message are kept. The last call counts, and
+            /// within a second or two it can be seen in leasehold.jobs; calling often costs little. Answers as `cancel-requested` does.
+            #[allow(async_fn_in_trait)]
+            pub fn progress(fraction: f32, message: &str) -> bool {
+                unsafe {
+                    let vec0 = message;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "leasehold:job/host@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "progress"]
+                        fn wit_import1(_: f32, _: *mut u8, _: usize) -> i32;
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(
+                        _: f32,
+                        _: *mut u8,
+                        _: usize,
+                    ) -> i32 {
+                        unreachable!()
+                    }
+                    let ret = wit_import1(_rt::as_f32(&fraction), ptr0.cast_mut(), len0);
+                    _rt::bool_lift(ret as u8)
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// A value that the module was given at upload (`module push --config KEY=VALUE`). None: it was not.
+            #[allow(async_fn_in_trait)]
+            pub fn config(key: &str) -> ::core::option::Option<_rt::String> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 3 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 3
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = key;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "leasehold:job/host@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "config"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result7 = match l3 {
+                        0 => None,
+                        1 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len6 = l5;
+                                let bytes6 = _rt::Vec::from_raw_parts(
+                                    l4.cast(),
+                                    len6,
+                                    len6,
+                                );
+                                _rt::string_lift(bytes6)
+                            };
+                            Some(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result7
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The value of a secret of the tenant that the module was granted at upload (`module push --secret NAME`). The worker takes
+            /// the exact value out of the log, the result and messages; a guest that encodes or splits it shows it.
+            #[allow(async_fn_in_trait)]
+            pub fn secret(
+                name: &str,
+            ) -> ::core::result::Result<_rt::String, SecretError> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 4
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = name;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "leasehold:job/host@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "secret"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result15 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len6 = l5;
+                                let bytes6 = _rt::Vec::from_raw_parts(
+                                    l4.cast(),
+                                    len6,
+                                    len6,
+                                );
+                                _rt::string_lift(bytes6)
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l7 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::leasehold::job::types::SecretError as V14;
+                                let v14 = match l7 {
+                                    0 => {
+                                        let e14 = {
+                                            let l8 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l9 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len10 = l9;
+                                            let bytes10 = _rt::Vec::from_raw_parts(
+                                                l8.cast(),
+                                                len10,
+                                                len10,
+                                            );
+                                            _rt::string_lift(bytes10)
+                                        };
+                                        V14::NotGranted(e14)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 1, "invalid enum discriminant");
+                                        let e14 = {
+                                            let l11 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l12 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len13 = l12;
+                                            let bytes13 = _rt::Vec::from_raw_parts(
+                                                l11.cast(),
+                                                len13,
+                                                len13,
+                                            );
+                                            _rt::string_lift(bytes13)
+                                        };
+                                        V14::Unavailable(e14)
+                                    }
+                                };
+                                v14
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result15
                 }
             }
         }
@@ -716,6 +1057,23 @@ mod _rt {
             unsafe { core::hint::unreachable_unchecked() }
         }
     }
+    pub fn as_f32<T: AsF32>(t: T) -> f32 {
+        t.as_f32()
+    }
+    pub trait AsF32 {
+        fn as_f32(self) -> f32;
+    }
+    impl<'a, T: Copy + AsF32> AsF32 for &'a T {
+        fn as_f32(self) -> f32 {
+            (*self).as_f32()
+        }
+    }
+    impl AsF32 for f32 {
+        #[inline]
+        fn as_f32(self) -> f32 {
+            self as f32
+        }
+    }
     #[cfg(target_arch = "wasm32")]
     pub fn run_ctors_once() {
         ::leasehold_guest::__private::wit_bindgen::rt::run_ctors_once();
@@ -764,26 +1122,32 @@ macro_rules! __export_job_impl {
         =
         "component-type:wit-bindgen:0.61.1:leasehold:job@1.0.0:job:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 778] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1021] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x90\x05\x01A\x02\x01\
-A\x0a\x01B\x0d\x01r\x07\x02idw\x06tenants\x06modules\x05queues\x07attempty\x0cma\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x83\x07\x01A\x02\x01\
+A\x0b\x01B\x0f\x01r\x07\x02idw\x06tenants\x06modules\x05queues\x07attempty\x0cma\
 x-attemptsy\x0atimeout-msw\x04\0\x03job\x03\0\0\x01kw\x01r\x02\x07messages\x08de\
 lay-ms\x02\x04\0\x05retry\x03\0\x03\x01q\x03\x05retry\x01\x04\0\x04dead\x01s\0\x06\
 snooze\x01w\0\x04\0\x07failure\x03\0\x05\x01p}\x01ks\x01r\x07\x06modules\x07payl\
 oad\x07\x05queue\x08\x08priorityz\x08delay-ms\x02\x0aunique-key\x08\x0fconcurren\
-cy-key\x08\x04\0\x09follow-up\x03\0\x09\x01m\x05\x05trace\x05debug\x04info\x04wa\
-rn\x05error\x04\0\x05level\x03\0\x0b\x03\0\x19leasehold:job/types@1.0.0\x05\0\x02\
-\x03\0\0\x05level\x02\x03\0\0\x09follow-up\x01B\x0b\x02\x03\x02\x01\x01\x04\0\x05\
-level\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09follow-up\x03\0\x02\x01@\x02\x05level\
-\x01\x07messages\x01\0\x04\0\x03log\x01\x04\x01@\0\0\x7f\x04\0\x10cancel-request\
-ed\x01\x05\x01j\0\x01s\x01@\x01\x03job\x03\0\x06\x04\0\x07enqueue\x01\x07\x03\0\x18\
-leasehold:job/host@1.0.0\x05\x03\x02\x03\0\0\x03job\x02\x03\0\0\x07failure\x01B\x08\
-\x02\x03\x02\x01\x04\x04\0\x03job\x03\0\0\x02\x03\x02\x01\x05\x04\0\x07failure\x03\
-\0\x02\x01p}\x01j\x01\x04\x01\x03\x01@\x02\x03job\x01\x07payload\x04\0\x05\x04\0\
-\x03run\x01\x06\x04\0\x1bleasehold:job/handler@1.0.0\x05\x06\x04\0\x17leasehold:\
-job/job@1.0.0\x04\0\x0b\x09\x01\0\x03job\x03\0\0\0G\x09producers\x01\x0cprocesse\
-d-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
+cy-key\x08\x04\0\x09follow-up\x03\0\x09\x01q\x02\x0bnot-granted\x01s\0\x0bunavai\
+lable\x01s\0\x04\0\x0csecret-error\x03\0\x0b\x01m\x05\x05trace\x05debug\x04info\x04\
+warn\x05error\x04\0\x05level\x03\0\x0d\x03\0\x19leasehold:job/types@1.0.0\x05\0\x02\
+\x03\0\0\x05level\x02\x03\0\0\x09follow-up\x02\x03\0\0\x0csecret-error\x01B\x1b\x02\
+\x03\x02\x01\x01\x04\0\x05level\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09follow-up\x03\
+\0\x02\x02\x03\x02\x01\x03\x04\0\x0csecret-error\x03\0\x04\x01@\x02\x05level\x01\
+\x07messages\x01\0\x04\0\x03log\x01\x06\x01@\0\0\x7f\x04\0\x10cancel-requested\x01\
+\x07\x01j\0\x01s\x01@\x01\x03job\x03\0\x08\x04\0\x07enqueue\x01\x09\x01p}\x01@\x01\
+\x05bytes\x0a\0\x08\x04\0\x0fcheckpoint-save\x01\x0b\x01k\x0a\x01@\0\0\x0c\x04\0\
+\x0fcheckpoint-load\x01\x0d\x01@\x02\x08fractionv\x07messages\0\x7f\x04\0\x08pro\
+gress\x01\x0e\x01ks\x01@\x01\x03keys\0\x0f\x04\0\x06config\x01\x10\x01j\x01s\x01\
+\x05\x01@\x01\x04names\0\x11\x04\0\x06secret\x01\x12\x03\0\x18leasehold:job/host\
+@1.0.0\x05\x04\x02\x03\0\0\x03job\x02\x03\0\0\x07failure\x01B\x08\x02\x03\x02\x01\
+\x05\x04\0\x03job\x03\0\0\x02\x03\x02\x01\x06\x04\0\x07failure\x03\0\x02\x01p}\x01\
+j\x01\x04\x01\x03\x01@\x02\x03job\x01\x07payload\x04\0\x05\x04\0\x03run\x01\x06\x04\
+\0\x1bleasehold:job/handler@1.0.0\x05\x07\x04\0\x17leasehold:job/job@1.0.0\x04\0\
+\x0b\x09\x01\0\x03job\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-com\
+ponent\x070.258.3\x10wit-bindgen-rust\x060.61.1";
         };
     };
 }
@@ -796,23 +1160,28 @@ pub use __export_job_impl as export;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 719] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb5\x04\x01A\x02\x01\
-A\x06\x01B\x0d\x01r\x07\x02idw\x06tenants\x06modules\x05queues\x07attempty\x0cma\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 962] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa8\x06\x01A\x02\x01\
+A\x07\x01B\x0f\x01r\x07\x02idw\x06tenants\x06modules\x05queues\x07attempty\x0cma\
 x-attemptsy\x0atimeout-msw\x04\0\x03job\x03\0\0\x01kw\x01r\x02\x07messages\x08de\
 lay-ms\x02\x04\0\x05retry\x03\0\x03\x01q\x03\x05retry\x01\x04\0\x04dead\x01s\0\x06\
 snooze\x01w\0\x04\0\x07failure\x03\0\x05\x01p}\x01ks\x01r\x07\x06modules\x07payl\
 oad\x07\x05queue\x08\x08priorityz\x08delay-ms\x02\x0aunique-key\x08\x0fconcurren\
-cy-key\x08\x04\0\x09follow-up\x03\0\x09\x01m\x05\x05trace\x05debug\x04info\x04wa\
-rn\x05error\x04\0\x05level\x03\0\x0b\x03\0\x19leasehold:job/types@1.0.0\x05\0\x02\
-\x03\0\0\x05level\x02\x03\0\0\x09follow-up\x01B\x0b\x02\x03\x02\x01\x01\x04\0\x05\
-level\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09follow-up\x03\0\x02\x01@\x02\x05level\
-\x01\x07messages\x01\0\x04\0\x03log\x01\x04\x01@\0\0\x7f\x04\0\x10cancel-request\
-ed\x01\x05\x01j\0\x01s\x01@\x01\x03job\x03\0\x06\x04\0\x07enqueue\x01\x07\x03\0\x18\
-leasehold:job/host@1.0.0\x05\x03\x04\07leasehold:job/job-with-all-of-its-exports\
--removed@1.0.0\x04\0\x0b)\x01\0#job-with-all-of-its-exports-removed\x03\0\0\0G\x09\
-producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rus\
-t\x060.61.1";
+cy-key\x08\x04\0\x09follow-up\x03\0\x09\x01q\x02\x0bnot-granted\x01s\0\x0bunavai\
+lable\x01s\0\x04\0\x0csecret-error\x03\0\x0b\x01m\x05\x05trace\x05debug\x04info\x04\
+warn\x05error\x04\0\x05level\x03\0\x0d\x03\0\x19leasehold:job/types@1.0.0\x05\0\x02\
+\x03\0\0\x05level\x02\x03\0\0\x09follow-up\x02\x03\0\0\x0csecret-error\x01B\x1b\x02\
+\x03\x02\x01\x01\x04\0\x05level\x03\0\0\x02\x03\x02\x01\x02\x04\0\x09follow-up\x03\
+\0\x02\x02\x03\x02\x01\x03\x04\0\x0csecret-error\x03\0\x04\x01@\x02\x05level\x01\
+\x07messages\x01\0\x04\0\x03log\x01\x06\x01@\0\0\x7f\x04\0\x10cancel-requested\x01\
+\x07\x01j\0\x01s\x01@\x01\x03job\x03\0\x08\x04\0\x07enqueue\x01\x09\x01p}\x01@\x01\
+\x05bytes\x0a\0\x08\x04\0\x0fcheckpoint-save\x01\x0b\x01k\x0a\x01@\0\0\x0c\x04\0\
+\x0fcheckpoint-load\x01\x0d\x01@\x02\x08fractionv\x07messages\0\x7f\x04\0\x08pro\
+gress\x01\x0e\x01ks\x01@\x01\x03keys\0\x0f\x04\0\x06config\x01\x10\x01j\x01s\x01\
+\x05\x01@\x01\x04names\0\x11\x04\0\x06secret\x01\x12\x03\0\x18leasehold:job/host\
+@1.0.0\x05\x04\x04\07leasehold:job/job-with-all-of-its-exports-removed@1.0.0\x04\
+\0\x0b)\x01\0#job-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0c\
+processed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -1,11 +1,12 @@
-//! What a job may know of its run. All of it is told once, at the start; only the question whether somebody wants to
-//! cancel the job goes back to the worker.
+//! What a job may know of its run, and what it may ask of its worker. Who it is is told once, at the start; all else
+//! goes back to the worker.
 
 use std::time::Duration;
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 use std::time::Instant;
 
-use crate::{Failure, FollowUp, host};
+use crate::http::Http;
+use crate::{Checkpoint, Failure, FollowUp, host};
 
 /// The run that a job is in: which job, which attempt, how much time.
 ///
@@ -94,14 +95,61 @@ impl Context {
         self.host.cancel_requested()
     }
 
-    /// Puts in another job of the same tenant, if and only if this run ends well: both are written in one transaction, so
-    /// a run that fails, is cancelled or loses its worker puts in nothing. That the job can be put in (its module exists, its
-    /// queue's name is one) is judged when this run has ended; where it cannot, this job is dead with the reason.
+    /// Puts in another job of the same tenant, if and only if this run ends well: both are written in one transaction,
+    /// so a run that fails, is cancelled or loses its worker puts in nothing. That the job can be put in (its module
+    /// exists, its queue's name is one) is judged when this run has ended; where it cannot, this job is dead with the
+    /// reason.
     ///
     /// # Errors
     /// [`Failure::Dead`] where this run may put in no more jobs; the message says which limit it met.
     pub fn enqueue(&self, job: FollowUp) -> Result<(), Failure> {
         self.host.enqueue(job).map_err(Failure::dead)
+    }
+
+    /// What this job keeps for its next attempt: where it was when it failed, was interrupted or lost its worker.
+    pub fn checkpoint(&self) -> Checkpoint<'_> {
+        Checkpoint(&self.host)
+    }
+
+    /// Says how far this run is, 0.0 to 1.0, and what it is at, for those who look at the job. The last call counts,
+    /// and calling often costs little. Answers what [`cancel_requested`](Self::cancel_requested) does: a loop that
+    /// shows its progress needs no second question.
+    pub fn progress(&self, fraction: f32, message: impl AsRef<str>) -> bool {
+        self.host.progress(fraction, message.as_ref())
+    }
+
+    /// Sends HTTP requests to where the module was granted it at upload: `module push --allow-http
+    /// https://api.example.com`.
+    pub fn http(&self) -> Http<'_> {
+        Http(&self.host)
+    }
+
+    /// A value that the module was given at upload: `module push --config KEY=VALUE`.
+    ///
+    /// # Errors
+    /// [`Failure::Dead`] where it was not; the message names the flag.
+    pub fn config(&self, key: &str) -> Result<String, Failure> {
+        self.find_config(key).ok_or_else(|| {
+            Failure::dead(format_args!(
+                "config value {key} is not set; it is given at upload: module push --config {key}=VALUE"
+            ))
+        })
+    }
+
+    /// The same where the module can do without.
+    pub fn find_config(&self, key: &str) -> Option<String> {
+        self.host.config(key)
+    }
+
+    /// The value of one of the tenant's secrets, where the module was granted it at upload: `module push --secret
+    /// NAME`. The worker takes the exact value out of the log, the result and messages of failures; a job that encodes
+    /// or splits it shows it to whoever can read those.
+    ///
+    /// # Errors
+    /// [`Failure::Dead`] where it was not granted; [`Failure::Retry`] where nobody has set it yet, or this worker
+    /// cannot open it.
+    pub fn secret(&self, name: &str) -> Result<String, Failure> {
+        self.host.secret(name)
     }
 
     #[cfg(not(target_family = "wasm"))]

@@ -5,7 +5,8 @@ pub(crate) use imp::{Handle, log};
 #[cfg(target_family = "wasm")]
 mod imp {
     use crate::bindings::leasehold::job::host;
-    use crate::{FollowUp, Level};
+    use crate::http::{Request, Response, wire};
+    use crate::{Failure, FollowUp, Level};
 
     /// Nothing to hold: the worker knows which job is asking.
     #[derive(Debug)]
@@ -20,6 +21,33 @@ mod imp {
             let FollowUp { module, payload, queue, priority, delay, unique_key, concurrency_key } = job;
             let delay_ms = delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
             host::enqueue(&host::FollowUp { module, payload, queue, priority, delay_ms, unique_key, concurrency_key })
+        }
+
+        pub(crate) fn save_checkpoint(&self, bytes: &[u8]) -> Result<(), String> {
+            host::checkpoint_save(bytes)
+        }
+
+        pub(crate) fn load_checkpoint(&self) -> Option<Vec<u8>> {
+            host::checkpoint_load()
+        }
+
+        pub(crate) fn progress(&self, fraction: f32, message: &str) -> bool {
+            host::progress(fraction, message)
+        }
+
+        pub(crate) fn send(&self, request: &Request) -> Result<Response, Failure> {
+            wire::send(request)
+        }
+
+        pub(crate) fn config(&self, key: &str) -> Option<String> {
+            host::config(key)
+        }
+
+        pub(crate) fn secret(&self, name: &str) -> Result<String, Failure> {
+            host::secret(name).map_err(|error| match error {
+                host::SecretError::NotGranted(message) => Failure::dead(message),
+                host::SecretError::Unavailable(message) => Failure::retry(message),
+            })
         }
     }
 
@@ -39,8 +67,9 @@ mod imp {
 mod imp {
     use std::rc::Rc;
 
+    use crate::http::{Request, Response};
     use crate::testing::Recorder;
-    use crate::{FollowUp, Level};
+    use crate::{Failure, FollowUp, Level};
 
     #[derive(Debug)]
     pub(crate) struct Handle(pub(crate) Rc<Recorder>);
@@ -52,6 +81,30 @@ mod imp {
 
         pub(crate) fn enqueue(&self, job: FollowUp) -> Result<(), String> {
             self.0.enqueue(job)
+        }
+
+        pub(crate) fn save_checkpoint(&self, bytes: &[u8]) -> Result<(), String> {
+            self.0.save_checkpoint(bytes)
+        }
+
+        pub(crate) fn load_checkpoint(&self) -> Option<Vec<u8>> {
+            self.0.load_checkpoint()
+        }
+
+        pub(crate) fn progress(&self, fraction: f32, message: &str) -> bool {
+            self.0.progress(fraction, message)
+        }
+
+        pub(crate) fn send(&self, request: &Request) -> Result<Response, Failure> {
+            self.0.send(request)
+        }
+
+        pub(crate) fn config(&self, key: &str) -> Option<String> {
+            self.0.config(key)
+        }
+
+        pub(crate) fn secret(&self, name: &str) -> Result<String, Failure> {
+            self.0.secret(name)
         }
     }
 

@@ -1,7 +1,7 @@
 //! Write jobs for Leasehold in Rust.
 //!
-//! A job is one function. It gets a payload that somebody put into a queue and returns a result, or says why it has none.
-//! The worker runs it as WebAssembly in a sandbox, as often as it takes and as the job allows.
+//! A job is one function. It gets a payload that somebody put into a queue and returns a result, or says why it has
+//! none. The worker runs it as WebAssembly in a sandbox, as often as it takes and as the job allows.
 //!
 //! ```
 //! use leasehold_guest::prelude::*;
@@ -72,8 +72,8 @@
 //!
 //! # Tests
 //!
-//! `#[job]` leaves the function as it is, so `cargo test` calls it natively, with a [`testing::MockContext`] in the place
-//! of the worker; [`testing::run`] takes the way through JSON as well. See [`testing`].
+//! `#[job]` leaves the function as it is, so `cargo test` calls it natively, with a [`testing::MockContext`] in the
+//! place of the worker; [`testing::run`] takes the way through JSON as well. See [`testing`].
 //!
 //! # How a run ends
 //!
@@ -101,16 +101,27 @@
 //!
 //! Each module has its own, set where it is uploaded: fuel (instructions), memory, wall-clock time
 //! ([`Context::timeout`], [`Context::time_left`]), the size of the result and of the log. `leasehold run` prints what a
-//! run used of each. A job has no network, no files and no environment; clocks, random numbers, stdout and stderr work
-//! (both end up in the log). It runs on one thread.
+//! run used of each. A job has no files, no environment and no network but what it was granted; clocks, random numbers,
+//! stdout and stderr work (both end up in the log). It runs on one thread.
 //!
 //! A long job looks at [`Context::cancel_requested`] now and then, so that it can end in its own way when somebody
 //! cancels it.
 //!
 //! # Jobs that put in jobs
 //!
-//! [`Context::enqueue`] puts in another job of the same tenant, if and only if this run ends well: the worker writes both in one
-//! transaction. A module may do so where it was granted at upload (`leasehold module push --follow-ups 10`).
+//! [`Context::enqueue`] puts in another job of the same tenant, if and only if this run ends well: the worker writes
+//! both in one transaction. A module may do so where it was granted at upload (`leasehold module push --follow-ups
+//! 10`).
+//!
+//! # Jobs that go on from where they were
+//!
+//! [`Context::checkpoint`] keeps a small value for the job's next run, whatever ended this one, and
+//! [`Context::progress`] shows how far it is.
+//!
+//! # What a module is granted
+//!
+//! Where it is uploaded, a module gets values ([`Context::config`]), secrets ([`Context::secret`]) and places that it
+//! may send requests to ([`Context::http`]); nothing of that by default.
 //!
 //! # Bytes instead of JSON
 //!
@@ -141,25 +152,32 @@ compile_error!(
 #[rustfmt::skip] // tests/bindings.rs compares it
 #[doc(hidden)]
 pub mod bindings;
+mod checkpoint;
 mod context;
 mod export;
 mod failure;
 mod follow_up;
 mod host;
+pub mod http;
+#[cfg(target_family = "wasm")]
+#[rustfmt::skip] // tests/bindings.rs compares it
+#[doc(hidden)]
+pub mod http_bindings;
 mod log;
 mod payload;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
+pub use checkpoint::Checkpoint;
 pub use context::Context;
 pub use failure::{Failure, OrFailure};
 pub use follow_up::FollowUp;
 /// Makes a function the crate's job.
 ///
-/// The function has the form `fn name(ctx: &Context, input: I) -> Result<O, Failure>`. Its name is the author's own. The
-/// input is any type that `serde` reads from JSON without borrowing, or [`Raw`] for the payload's bytes; the output any
-/// type that `serde` writes, or [`Raw`]; see [`Input`] and [`Output`]. In the place of [`Failure`] may stand whatever
-/// `?` turns into one.
+/// The function has the form `fn name(ctx: &Context, input: I) -> Result<O, Failure>`. Its name is the author's own.
+/// The input is any type that `serde` reads from JSON without borrowing, or [`Raw`] for the payload's bytes; the output
+/// any type that `serde` writes, or [`Raw`]; see [`Input`] and [`Output`]. In the place of [`Failure`] may stand
+/// whatever `?` turns into one.
 ///
 /// The function stays an ordinary function. On wasm targets the macro adds the export `leasehold:job/handler`, which a
 /// crate can have only once: one crate, one job.

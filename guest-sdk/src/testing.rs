@@ -23,6 +23,7 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -31,6 +32,7 @@ use std::time::Duration;
 pub use serde_json::{Value, json};
 
 use crate::context::Job;
+use crate::http::{Request, Response};
 use crate::{Context, Failure, FollowUp, Input, Level, Output, Raw, export, host};
 
 /// Runs a job as the worker would, JSON to JSON.
@@ -155,6 +157,51 @@ impl MockContext {
         self.0.host.0.follow_ups.borrow().clone()
     }
 
+    /// As if an earlier attempt had saved this.
+    pub fn with_checkpoint(self, bytes: impl Into<Vec<u8>>) -> Self {
+        *self.0.host.0.checkpoint.borrow_mut() = Some(bytes.into());
+        self
+    }
+
+    /// As if the module had been granted a checkpoint of another size than 64 KiB.
+    pub fn with_checkpoint_limit(self, bytes: usize) -> Self {
+        self.0.host.0.checkpoint_limit.set(bytes);
+        self
+    }
+
+    /// As if the module had been given this value at upload.
+    pub fn with_config(self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.0.host.0.config.borrow_mut().insert(key.into(), value.into());
+        self
+    }
+
+    /// As if the module had been granted a secret with this value.
+    pub fn with_secret(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.0.host.0.secrets.borrow_mut().insert(name.into(), value.into());
+        self
+    }
+
+    /// Answers the job's requests, which would go out one by one, redirects too. Without it, none is allowed.
+    pub fn with_http(self, answer: impl Fn(&Request) -> Result<Response, Failure> + 'static) -> Self {
+        *self.0.host.0.http.borrow_mut() = Answers(Some(Rc::new(answer)));
+        self
+    }
+
+    /// The requests that the job sent, in order.
+    pub fn requests(&self) -> Vec<Request> {
+        self.0.host.0.requests.borrow().clone()
+    }
+
+    /// What the job saved last, with this context.
+    pub fn checkpoint_bytes(&self) -> Option<Vec<u8>> {
+        self.0.host.0.checkpoint.borrow().clone()
+    }
+
+    /// The progress that the job showed, in order.
+    pub fn progress_shown(&self) -> Vec<(f32, String)> {
+        self.0.host.0.progress.borrow().clone()
+    }
+
     /// The lines that were logged on this thread with this context.
     pub fn log(&self) -> Vec<LogLine> {
         self.0.host.0.lines.borrow().clone()
@@ -196,6 +243,25 @@ pub(crate) struct Recorder {
     looks_before_cancel: Cell<Option<u32>>,
     follow_ups: RefCell<Vec<FollowUp>>,
     follow_up_limit: Cell<u32>,
+    checkpoint: RefCell<Option<Vec<u8>>>,
+    checkpoint_limit: Cell<usize>,
+    progress: RefCell<Vec<(f32, String)>>,
+    config: RefCell<BTreeMap<String, String>>,
+    secrets: RefCell<BTreeMap<String, String>>,
+    http: RefCell<Answers>,
+    requests: RefCell<Vec<Request>>,
+}
+
+type Answer = dyn Fn(&Request) -> Result<Response, Failure>;
+
+/// Who answers requests.
+#[derive(Default, Clone)]
+struct Answers(Option<Rc<Answer>>);
+
+impl std::fmt::Debug for Answers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Answers" } else { "None" })
+    }
 }
 
 impl Default for Recorder {
@@ -205,6 +271,13 @@ impl Default for Recorder {
             looks_before_cancel: Cell::default(),
             follow_ups: RefCell::default(),
             follow_up_limit: Cell::new(10),
+            checkpoint: RefCell::default(),
+            checkpoint_limit: Cell::new(64 << 10),
+            progress: RefCell::default(),
+            config: RefCell::default(),
+            secrets: RefCell::default(),
+            http: RefCell::default(),
+            requests: RefCell::default(),
         }
     }
 }
@@ -229,6 +302,51 @@ impl Recorder {
         }
         jobs.push(job);
         Ok(())
+    }
+
+    pub(crate) fn save_checkpoint(&self, bytes: &[u8]) -> Result<(), String> {
+        let (size, limit) = (bytes.len(), self.checkpoint_limit.get());
+        if size > limit {
+            return Err(format!(
+                "checkpoint of {size} bytes exceeds the limit of {limit} bytes; save less or raise --checkpoint"
+            ));
+        }
+        *self.checkpoint.borrow_mut() = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    pub(crate) fn load_checkpoint(&self) -> Option<Vec<u8>> {
+        self.checkpoint.borrow().clone()
+    }
+
+    pub(crate) fn send(&self, request: &Request) -> Result<Response, Failure> {
+        self.requests.borrow_mut().push(request.clone());
+        // The answer may use the context again.
+        let answers = self.http.borrow().clone();
+        let Some(answer) = answers.0 else {
+            return Err(Failure::dead(format_args!(
+                "the request to {} is not granted to this module; it is granted at upload: module push --allow-http URL",
+                request.url()
+            )));
+        };
+        answer(request)
+    }
+
+    pub(crate) fn config(&self, key: &str) -> Option<String> {
+        self.config.borrow().get(key).cloned()
+    }
+
+    pub(crate) fn secret(&self, name: &str) -> Result<String, Failure> {
+        self.secrets.borrow().get(name).cloned().ok_or_else(|| {
+            Failure::dead(format_args!(
+                "secret {name} is not granted to this module; it is granted at upload: module push --secret {name}"
+            ))
+        })
+    }
+
+    pub(crate) fn progress(&self, fraction: f32, message: &str) -> bool {
+        self.progress.borrow_mut().push((fraction, message.to_owned()));
+        self.cancel_requested()
     }
 
     pub(crate) fn cancel_requested(&self) -> bool {
@@ -289,6 +407,33 @@ mod tests {
         assert_eq!(refused.message(), Some("this run has asked for 2 jobs; the limit is 1"));
         assert_eq!(mock.enqueued(), [job]);
         assert_eq!(mock.enqueued()[0].payload(), br#"{"to":"ann"}"#);
+    }
+
+    #[test]
+    fn config_and_secrets_are_those_that_were_given() {
+        let mock = MockContext::new().with_config("url", "http://x").with_secret("token", "very secret");
+        assert_eq!(
+            (mock.config("url"), mock.secret("token")),
+            (Ok("http://x".to_owned()), Ok("very secret".to_owned()))
+        );
+        assert_eq!(mock.find_config("other"), None);
+        let refused = mock.config("other").expect_err("it was not given");
+        assert!(refused.message().is_some_and(|message| message.contains("--config other=VALUE")));
+        let refused = mock.secret("other").expect_err("it was not granted");
+        assert!(refused.message().is_some_and(|message| message.contains("--secret other")));
+    }
+
+    #[test]
+    fn checkpoints_have_a_limit() {
+        let mock = MockContext::new().with_checkpoint_limit(2);
+        assert_eq!(mock.checkpoint().save(&7), Ok(()));
+        assert_eq!(mock.checkpoint().load(), Ok(Some(7)));
+        assert!(
+            mock.checkpoint()
+                .save(&700)
+                .is_err_and(|failure| failure.message().is_some_and(|text| text.contains("3 bytes")))
+        );
+        assert!(mock.checkpoint().load::<String>().is_err());
     }
 
     #[test]

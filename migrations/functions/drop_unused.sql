@@ -1,4 +1,5 @@
--- Drops what nobody needs any more, and what would do no harm but take room: gates, unique keys, groups. Called by each worker's
+-- Drops what nobody needs any more, and what would do no harm but take room: gates, unique keys, groups,
+-- notes and logs of runs whose worker died before it tidied up. Called by each worker's
 -- maintenance, every hour. Idempotent, bounded. Answers how many rows it dropped: call again while it is many.
 create or replace function leasehold.drop_unused(p_limit int) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
@@ -31,6 +32,18 @@ begin
         select i.group_id, i.job_id from leasehold.group_members i
          where not exists (select from leasehold.live_jobs j where j.id = i.job_id) and not exists (select from leasehold.history h where h.id = i.job_id)
          limit p_limit);
+    get diagnostics v_rows = row_count;
+    v_count := v_count + v_rows;
+    delete from leasehold.notes n
+     where n.job_id in (
+        select i.job_id from leasehold.notes i where not exists (select from leasehold.live_jobs j where j.id = i.job_id) limit p_limit for update skip locked);
+    get diagnostics v_rows = row_count;
+    v_count := v_count + v_rows;
+    delete from leasehold.live_logs l
+     where (l.job_id, l.lease_no, l.chunk_no) in (
+        select i.job_id, i.lease_no, i.chunk_no from leasehold.live_logs i
+         where not exists (select from leasehold.live_jobs j where j.id = i.job_id and j.lease_no = i.lease_no and j.running)
+         limit p_limit for update skip locked);
     get diagnostics v_rows = row_count;
     return v_count + v_rows;
 end $$;

@@ -2,9 +2,11 @@
 -- The same bytes with the same settings as the newest version answer that version again. Answers the version's number.
 -- LH001: no such tenant. LH003: a bad name or setting. LH032, LH033, LH034: more than the tenant's quotas or ceilings leave room for.
 drop function if exists leasehold.push_module(text, text, text, bytea, bigint, bigint, int, bigint, int, jsonb, text[], boolean);
+drop function if exists leasehold.push_module(text, text, text, bytea, bigint, bigint, int, bigint, int, jsonb, text[], boolean, jsonb, int);
 create or replace function leasehold.push_module(
     p_tenant text, p_name text, p_kind text, p_bytes bytea, p_fuel bigint, p_memory_bytes bigint, p_timeout_ms int,
     p_result_bytes bigint, p_log_bytes int, p_on_failure jsonb, p_imports text[], p_activate boolean, p_retry jsonb default '{}', p_follow_ups int default 0,
+    p_grants jsonb default '{}',
     out version int, out created boolean
 )
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -23,19 +25,20 @@ begin
     -- The lock makes concurrent uploads of one module take turns for their version numbers.
     select m.* into v_module from leasehold.modules m where m.tenant_id = v_tenant_id and m.name = p_name for update;
     select v.* into v_newest from leasehold.module_versions v where v.module_id = v_module.module_id order by v.version desc limit 1;
-    if found and (v_newest.digest, v_newest.fuel, v_newest.memory_bytes, v_newest.timeout_ms, v_newest.result_bytes, v_newest.log_bytes, v_newest.on_failure, v_newest.retry, v_newest.follow_ups)
-               = (v_digest, p_fuel, p_memory_bytes, p_timeout_ms, p_result_bytes, p_log_bytes, p_on_failure, p_retry, p_follow_ups) then
+    if found and (v_newest.digest, v_newest.fuel, v_newest.memory_bytes, v_newest.timeout_ms, v_newest.result_bytes, v_newest.log_bytes, v_newest.on_failure, v_newest.retry, v_newest.follow_ups, v_newest.grants)
+               = (v_digest, p_fuel, p_memory_bytes, p_timeout_ms, p_result_bytes, p_log_bytes, p_on_failure, p_retry, p_follow_ups, p_grants) then
         version := v_newest.version;
         created := false;
     else
+        perform leasehold.check_grants(p_grants);
         perform leasehold.check_upload(v_tenant_id, v_digest, octet_length(p_bytes), p_kind, p_fuel, p_memory_bytes, p_timeout_ms, p_result_bytes, p_log_bytes,
                                        p_on_failure, p_imports, p_retry, p_follow_ups);
         insert into leasehold.module_bytes (tenant_id, digest, bytes) values (v_tenant_id, v_digest, p_bytes) on conflict do nothing;
         version := coalesce(v_newest.version, 0) + 1;
         created := true;
-        insert into leasehold.module_versions (tenant_id, module_id, version, digest, kind, fuel, memory_bytes, timeout_ms, result_bytes, log_bytes, on_failure, imports, retry, follow_ups)
+        insert into leasehold.module_versions (tenant_id, module_id, version, digest, kind, fuel, memory_bytes, timeout_ms, result_bytes, log_bytes, on_failure, imports, retry, follow_ups, grants)
         values (v_tenant_id, v_module.module_id, push_module.version, v_digest, p_kind::leasehold.module_kind, p_fuel, p_memory_bytes, p_timeout_ms,
-                p_result_bytes, p_log_bytes, p_on_failure, p_imports, p_retry, p_follow_ups);
+                p_result_bytes, p_log_bytes, p_on_failure, p_imports, p_retry, p_follow_ups, p_grants);
     end if;
     if p_activate and v_newest is null then
         update leasehold.modules m set active_version = push_module.version where m.module_id = v_module.module_id;  -- no job can wait for it

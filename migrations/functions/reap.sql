@@ -12,6 +12,7 @@ declare
     v_job record;
     v_message text;
     v_stuck interval;
+    v_log text;  -- what the worker had passed on of the run's log
     v_buried boolean;
 begin
     for v_claim in
@@ -28,6 +29,10 @@ begin
                 v_message := format('the lease ran out %s s ago: worker %s died or lost the database in the middle of the run',
                                     round(extract(epoch from clock_timestamp() - v_claim.locked_until), 1), v_claim.worker_id);
                 id := v_job.id;
+                select string_agg(l.rows, '' order by l.chunk_no) into v_log from leasehold.live_logs l where l.job_id = v_job.id and l.lease_no = v_job.lease_no;
+                if v_log is not null then
+                    delete from leasehold.live_logs l where l.job_id = v_job.id and l.lease_no = v_job.lease_no;
+                end if;
                 v_buried := not v_job.cancel_requested
                             and (v_job.crash_count + 1 >= p_crash_limit or v_job.attempt >= v_job.max_attempts or coalesce(v_job.expires_at <= clock_timestamp(), false));
                 if not v_buried then  -- bury counts its own
@@ -35,8 +40,8 @@ begin
                     values (v_job.tenant_id, v_job.module_id, (clock_timestamp() at time zone 'UTC')::date, 1, 1, 1, 0, 0, 0, octet_length(v_job.payload), 0);
                 end if;
                 if v_job.cancel_requested then
-                    insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message)
-                    values (v_job.tenant_id, v_job.id, v_job.lease_no, v_job.attempt, 'cancelled', v_job.version, v_claim.worker_id, v_job.started_at, clock_timestamp(), 'crash', v_message);
+                    insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message, log)
+                    values (v_job.tenant_id, v_job.id, v_job.lease_no, v_job.attempt, 'cancelled', v_job.version, v_claim.worker_id, v_job.started_at, clock_timestamp(), 'crash', v_message, v_log);
                     perform leasehold.move_to_cancelled(v_job.id, v_claim.worker_id, null, null, null, null);
                     perform leasehold.after_end(array[v_job.id], 'cancelled');
                     state := 'cancelled';
@@ -46,11 +51,11 @@ begin
                     end if;
                     update leasehold.live_jobs j set crash_count = j.crash_count + 1 where j.id = v_job.id;
                     perform leasehold.bury(v_claim.worker_id, array[v_job.id], array[v_job.lease_no], array['crash'], array[v_message], array[null::text],
-                                           array[null::bigint], array[null::bigint], array[null::bigint], array[null::bigint], array[null::text], array[0::bigint]);
+                                           array[null::bigint], array[null::bigint], array[null::bigint], array[null::bigint], array[v_log], array[0::bigint]);
                     state := 'dead';
                 else
-                    insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message)
-                    values (v_job.tenant_id, v_job.id, v_job.lease_no, v_job.attempt, 'crash', v_job.version, v_claim.worker_id, v_job.started_at, clock_timestamp(), 'crash', v_message);
+                    insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message, log)
+                    values (v_job.tenant_id, v_job.id, v_job.lease_no, v_job.attempt, 'crash', v_job.version, v_claim.worker_id, v_job.started_at, clock_timestamp(), 'crash', v_message, v_log);
                     update leasehold.live_jobs j
                        set running = false, claim_id = null, started_at = null, held_gates = null, crash_count = j.crash_count + 1,
                            version = case when j.version_pinned then j.version end, run_at = clock_timestamp()

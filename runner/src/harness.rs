@@ -32,15 +32,18 @@ mod suite;
 mod usage;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::Value;
 
+use crate::grants::Grants;
 use crate::job::{Deterministic, JobId, Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, OnFailure, Outcome, Run};
 use crate::retry::RetryPolicy;
 use crate::sandbox::{JobInput, PrepareError, Prepared, Profile, RunControl, Sandbox, SandboxConfig};
+use crate::secrets::Secrets;
 
 pub use case::{Case, CaseError, load as load_cases};
 pub use check::Problem;
@@ -176,6 +179,9 @@ pub struct Job {
     pub cancel_requested: bool,
     /// None: the clock and the random numbers of the machine.
     pub deterministic: Option<Deterministic>,
+    /// What the module was granted, and the values of secrets.
+    pub grants: Arc<Grants>,
+    pub secrets: Arc<Secrets>,
 }
 
 impl Default for Job {
@@ -192,6 +198,8 @@ impl Default for Job {
             on_failure: Vec::new(),
             cancel_requested: false,
             deterministic: None,
+            grants: Arc::clone(Grants::usual()),
+            secrets: Arc::clone(Secrets::none()),
         }
     }
 }
@@ -221,6 +229,8 @@ impl Job {
             max_attempts: self.max_attempts,
             payload: self.payload.as_deref().unwrap_or(default),
             deterministic: self.deterministic,
+            grants: &self.grants,
+            secrets: &self.secrets,
         }
     }
 }

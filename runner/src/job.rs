@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::grants::Grants;
 use crate::outcome::{FailureKind, OnFailure};
 use crate::retry::{RetryPolicy, RetrySettings};
 
@@ -197,6 +198,7 @@ pub struct ModuleVersion {
     pub digest: Digest,
     pub kind: ModuleKind,
     pub limits: Limits,
+    pub grants: std::sync::Arc<Grants>,
     /// Where the module's owner wants another end than the table's for a kind of failure (`--on fuel=fail`).
     pub on_failure: Vec<(FailureKind, OnFailure)>,
     pub retry: RetrySettings,

@@ -1,11 +1,14 @@
 //! Leasehold: background jobs in PostgreSQL whose code you do not have to trust. ARCHITECTURE.md is the map.
 
 // The words, pure: no I/O, no tokio, no wasmtime.
+pub mod grants;
 pub mod job;
 pub mod outcome;
 pub mod retry;
 pub mod schedule;
+pub mod secrets;
 pub mod settlement;
+mod tls;
 pub mod written;
 
 // The two sides, which do not know each other: the only SQL, the only wasmtime.

@@ -3,12 +3,17 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser;
 use leasehold::cli::{
-    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, new, replay, run, schedule, stats, tenant,
-    test, usage, worker,
+    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, new, replay, run, schedule, secret, stats,
+    tenant, test, usage, worker,
 };
+use leasehold::secrets::Keyring;
 use tracing_subscriber::EnvFilter;
+
+/// Where the operator's keys for tenants' secrets are.
+const SECRET_KEY: &str = "LEASEHOLD_SECRET_KEY";
 
 /// Background jobs in PostgreSQL whose code you do not have to trust.
 ///
@@ -34,6 +39,7 @@ enum Command {
     Pause(limit::PauseArgs),
     Resume(limit::ResumeArgs),
     Schedule(schedule::Args),
+    Secret(secret::Args),
     Stats(stats::Args),
     Usage(usage::Args),
     Bench(bench::Args),
@@ -85,9 +91,15 @@ fn ended(done: anyhow::Result<ExitCode>) -> ExitCode {
 
 async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Dev(args) => dev::run(args).await?,
+        Command::Dev(mut args) => {
+            args.options.keyring = keyring()?;
+            dev::run(args).await?
+        }
         Command::Migrate(args) => migrate::run(args).await?,
-        Command::Worker(args) => worker::run(args).await?,
+        Command::Worker(mut args) => {
+            args.options.keyring = keyring()?;
+            worker::run(args).await?
+        }
         Command::Tenant(args) => tenant::run(args).await?,
         Command::Module(args) => module::run(args).await?,
         Command::Enqueue(args) => enqueue::run(args).await?,
@@ -96,6 +108,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Pause(args) => limit::pause(args).await?,
         Command::Resume(args) => limit::resume(args).await?,
         Command::Schedule(args) => schedule::run(args).await?,
+        Command::Secret(args) => secret::run(args, keyring()?).await?,
         Command::Stats(args) => stats::run(args).await?,
         Command::Usage(args) => usage::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
@@ -107,4 +120,10 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Compile(args) => return compile::run(&args),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The operator's keys for tenants' secrets, where there are any.
+fn keyring() -> anyhow::Result<Option<Keyring>> {
+    let Ok(keys) = std::env::var(SECRET_KEY) else { return Ok(None) };
+    Keyring::parse(&keys).with_context(|| format!("reading {SECRET_KEY}")).map(Some)
 }

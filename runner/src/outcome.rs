@@ -4,6 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+mod log;
+mod noted;
+
+pub use log::{Log, LogLine, LogStream};
+pub use noted::{LogChunk, Noted, Progress};
+
 /// One finished run: how it ended, what it used and what it said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
@@ -230,35 +236,6 @@ pub struct Usage {
     pub result_bytes: u64,
 }
 
-/// What a run wrote to stdout, stderr and the log, in order: the head and the tail, never more than the limit.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Log {
-    /// May be broken UTF-8 or hold NUL: a guest wrote it.
-    pub bytes: Vec<u8>,
-    /// How many bytes are missing in the middle.
-    pub dropped_bytes: u64,
-    /// Where in `bytes` they are missing.
-    pub dropped_at: usize,
-}
-
-impl Log {
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && self.dropped_bytes == 0
-    }
-
-    /// The log as text for people and for a text column: no NUL, no terminal escapes, and the gap is named where it is.
-    pub fn to_text(&self) -> String {
-        let (head, tail) = self.bytes.split_at(self.dropped_at.min(self.bytes.len()));
-        let mut text = clean_text(head);
-        if self.dropped_bytes > 0 {
-            let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-            text.push_str(&format!("{newline}[... {} bytes dropped ...]\n", self.dropped_bytes));
-        }
-        text.push_str(&clean_text(tail));
-        text
-    }
-}
-
 /// What a guest wrote, as text that neither a terminal nor PostgreSQL takes amiss: broken UTF-8 and control characters
 /// other than newline and tab become U+FFFD.
 pub fn clean_text(bytes: &[u8]) -> String {
@@ -288,13 +265,5 @@ mod tests {
         assert_eq!(clip_text(b"short", 5), "short");
         assert_eq!(clip_text("nöö".as_bytes(), 4), "nö[... 2 bytes more]");
         assert_eq!(clip_text(&[0x80; 10], 4), "\u{fffd}\u{fffd}\u{fffd}\u{fffd}[... 6 bytes more]");
-    }
-
-    #[test]
-    fn a_log_names_its_gap_where_it_is() {
-        let log = Log { bytes: b"one\nnine\n".to_vec(), dropped_bytes: 30, dropped_at: 4 };
-        assert_eq!(log.to_text(), "one\n[... 30 bytes dropped ...]\nnine\n");
-        let torn = Log { bytes: b"one\ntwnine\n".to_vec(), dropped_bytes: 30, dropped_at: 6 };
-        assert_eq!(torn.to_text(), "one\ntw\n[... 30 bytes dropped ...]\nnine\n");
     }
 }

@@ -2,6 +2,7 @@
 //! a `Run` comes out. Whatever a guest does, it comes out as an `Outcome`, within the limits, and leaves nothing behind.
 
 mod backtrace;
+mod bounded_text;
 mod cache;
 mod child;
 mod clocks;
@@ -13,9 +14,11 @@ mod exit;
 mod failure;
 mod fixed;
 mod host;
+mod http;
 mod imports;
 mod limiter;
 mod module;
+mod notes;
 mod profiler;
 mod program;
 mod run;
@@ -39,6 +42,7 @@ pub use control::RunControl;
 pub use engine::Allocation;
 pub use imports::{MissingImport, Need};
 pub use module::{Inspection, PrepareError, Prepared};
+pub use notes::Notes;
 pub use profiler::Profile;
 pub use run::JobInput;
 
@@ -133,8 +137,10 @@ impl Sandbox {
         let mut component_linker = component::Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut component_linker).context("linking WASI 0.2")?;
         clocks::add_to_component_linker(&mut component_linker).context("linking WASI 0.2's clock")?;
+        http::add_to_linker(&mut component_linker).context("linking wasi:http")?;
         host::bindings::Job::add_to_linker::<_, HasSelf<State>>(&mut component_linker, |state| state)
             .context("linking leasehold:job/host")?;
+        host::add_log_to_linker(&mut component_linker).context("linking leasehold:job/host's log")?;
         let mut program_linker = wasmtime::Linker::new(&engine);
         wasmtime_wasi::p1::add_to_linker_async(&mut program_linker, State::wasi_p1).context("linking WASI 0.1")?;
         clocks::add_to_program_linker(&mut program_linker).context("linking WASI 0.1's poll")?;

@@ -7,7 +7,8 @@
 //! claimer -> Dispatched -> slot (on the guests' runtime) -> Report -> settler
 //! ```
 //!
-//! and stays in `Held`, which the heartbeat extends, from its claim until its settlement is answered.
+//! and stays in `Held`, which the heartbeat extends, from its claim until its settlement is answered. What it leaves
+//! behind while it runs (a checkpoint, its progress, its log so far) `notes` writes once a second.
 
 mod attempt;
 mod claimer;
@@ -15,7 +16,9 @@ mod counters;
 mod heartbeat;
 mod held;
 mod modules;
+mod notes;
 mod queues;
+mod secrets;
 mod settler;
 
 use std::sync::Arc;
@@ -30,11 +33,13 @@ use tracing::{info, warn};
 use crate::maintenance::{self, MaintenanceConfig};
 use crate::outcome::Stop;
 use crate::sandbox::Sandbox;
+use crate::secrets::Keyring;
 use crate::store::{Database, Listener, Store, WorkerId};
 pub use counters::Counters;
 use held::Held;
 use modules::Modules;
 pub use queues::Queues;
+use secrets::SecretValues;
 
 /// How a worker behaves. Every field has a default.
 #[derive(Debug, Clone)]
@@ -54,6 +59,8 @@ pub struct WorkerConfig {
     /// Another way to the same database for LISTEN, which a pooler in transaction mode eats.
     pub listen: Option<Database>,
     pub maintenance: MaintenanceConfig,
+    /// What opens the secrets that modules were granted; None: nothing does.
+    pub keyring: Option<Keyring>,
 }
 
 impl Default for WorkerConfig {
@@ -67,6 +74,7 @@ impl Default for WorkerConfig {
             poll: Duration::from_secs(2),
             listen: None,
             maintenance: MaintenanceConfig::default(),
+            keyring: None,
         }
     }
 }
@@ -111,6 +119,7 @@ struct Shared {
     id: WorkerId,
     held: Held,
     modules: Modules,
+    secrets: SecretValues,
     counters: Arc<Counters>,
 }
 
@@ -136,6 +145,7 @@ pub async fn run(
     );
     let shared = Arc::new(Shared {
         modules: Modules::new(store.clone(), sandbox.clone()),
+        secrets: SecretValues::new(store.clone(), config.keyring.clone()),
         config,
         store: store.clone(),
         sandbox,
@@ -150,6 +160,7 @@ pub async fn run(
     let (beat_now, beat_asked) = mpsc::channel(1);
     let (stop_beating, beating) = watch::channel(true);
     let heartbeat = tokio::spawn(heartbeat::run(shared.clone(), beat_asked, beating.clone()));
+    let notes = tokio::spawn(notes::run(shared.clone(), beating.clone()));
     let maintenance = tokio::spawn(maintenance::run(store.clone(), shared.config.maintenance.clone(), beating));
 
     let (dispatch, dispatched) = async_channel::unbounded();
@@ -177,8 +188,8 @@ pub async fn run(
     }
     info!(stage = ?asked, running = shared.held.running(), "draining");
 
-    // Draining: the claimer is gone and with it the only sender, so each slot ends after its job. Waiting jobs are given
-    // back by the slots, which see the stage. Heartbeats go on all the while.
+    // Draining: the claimer is gone and with it the only sender, so each slot ends after its job. Waiting jobs are
+    // given back by the slots, which see the stage. Heartbeats go on all the while.
     let all_ended = async {
         for slot in slots {
             if let Err(error) = slot.await {
@@ -215,6 +226,7 @@ pub async fn run(
     }
     let _ = stop_beating.send(false);
     heartbeat.await.context("the heartbeat")?;
+    notes.await.context("the writer of notes")?;
     maintenance.await.context("maintenance")?;
     listener.await.context("the listener")?;
     store.retire_worker(id, &shared.held.take_closed()).await?;

@@ -24,10 +24,10 @@ fn fails_with(answer: &Answer, code: i32, says: &[&str]) {
 }
 
 const JOB: &str = "attempt attempts cancel_requested crash_count enqueued_at error expires_at failure_kind finished_at id lease_no \
-                   locked_until max_attempts module options payload priority queue result run_at started_at state tenant usage version \
+                   locked_until max_attempts module options payload priority progress progress_message queue result run_at started_at state tenant usage version \
                    waiting worker_id";
-const JOB_IN_LIST: &str = "attempt enqueued_at error expires_at failure_kind finished_at id max_attempts module options priority \
-                           queue result run_at started_at state tenant usage version waiting";
+const JOB_IN_LIST: &str = "attempt enqueued_at error expires_at failure_kind finished_at id max_attempts module options priority progress \
+                           progress_message queue result run_at started_at state tenant usage version waiting";
 
 #[tokio::test]
 async fn from_an_empty_database_to_a_result() {
@@ -111,7 +111,10 @@ async fn a_module_is_pushed_listed_shown_activated_and_removed() {
     let versions: Vec<_> =
         shown.as_array().expect("a list").iter().map(|v| (v["version"].clone(), v["active"].clone())).collect();
     assert_eq!(versions, [(json!(3), json!(false)), (json!(2), json!(true)), (json!(1), json!(false))]);
-    assert_eq!(keys(&shown[1]), "active created_at digest imports kind limits on_failure retry size_bytes version");
+    assert_eq!(
+        keys(&shown[1]),
+        "active created_at digest grants imports kind limits on_failure retry size_bytes version"
+    );
     assert_eq!(
         (&shown[1]["limits"], &shown[1]["on_failure"]),
         (

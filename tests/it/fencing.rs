@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::outcome::{Failure, FailureKind, Log};
+use leasehold::outcome::{Failure, FailureKind, Log, LogStream};
 use leasehold::settlement::{Settled, Settlement};
 use leasehold::store::ClaimedJob;
 use leasehold_tests::TestDb;
@@ -46,7 +46,7 @@ async fn nothing_changes(db: &TestDb, stale: &ClaimedJob, why: &str) {
     let before = everything(db).await;
     for settlement in every_settlement() {
         let mut stale_report = report(stale, settlement.clone());
-        stale_report.log = Log { bytes: b"something".to_vec(), ..Log::default() };
+        stale_report.log = Log::of(LogStream::Stderr, b"something");
         assert_eq!(db.settle_all(vec![stale_report]).await, [Settled::LeaseLost], "{why}: {settlement:?}");
     }
     assert_eq!(everything(db).await, before, "{why}");

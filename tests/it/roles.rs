@@ -45,6 +45,7 @@ async fn a_producer_enqueues_cancels_redrives_and_looks_and_does_nothing_else() 
         "select leasehold.unschedule('s')",
         "select * from leasehold.jobs",
         "select * from leasehold.job_attempts",
+        "select * from leasehold.job_logs",
         "select * from leasehold.queue_stats",
     ] {
         allowed(&producer, sql).await;
@@ -73,6 +74,8 @@ async fn a_producer_enqueues_cancels_redrives_and_looks_and_does_nothing_else() 
             "enqueue_many",
             "explain",
             "fire_schedule",
+            "log_rows",
+            "log_text",
             "new_group",
             "pause_schedule",
             "redrive",

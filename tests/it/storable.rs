@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::job::Limits;
-use leasehold::outcome::{Failure, FailureKind, Log};
+use leasehold::outcome::{Failure, FailureKind, Log, LogStream};
 use leasehold::settlement::{Settled, Settlement};
 use leasehold_tests::guests::{LIMITS, command, core, core_from};
 use leasehold_tests::scenario::{eventually, report, trap};
@@ -19,7 +19,11 @@ async fn results_logs_and_messages_of_any_bytes_are_kept() {
     db.push_nothing("echo").await;
     db.enqueue_many("echo", 4).await;
     let jobs = db.claim(4).await;
-    let log = Log { bytes: NASTY.to_vec(), dropped_bytes: 7, dropped_at: 3 };
+    let log = Log {
+        dropped_bytes: 7,
+        dropped_at: 1,
+        ..Log::of(LogStream::Stdout, &[NASTY, b"\x1e1 1 info\x1f\n", NASTY].concat())
+    };
     let nasty_text = "nul \0, escape \u{1b}[31m, noncharacter \u{ffff}, ".to_owned() + &"x".repeat(100_000);
     let failure =
         Failure { kind: FailureKind::Trap, message: nasty_text.clone(), backtrace: Some(nasty_text), delay: None };
@@ -72,7 +76,7 @@ async fn a_terminal_is_never_sent_what_a_guest_wrote_for_it() {
     let job = db.enqueue_and_claim("echo").await;
     let id = job.id.to_string();
     let mut nasty = report(&job, Settlement::Bury { failure: trap("\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m") });
-    nasty.log = Log { bytes: b"\x1b[31mred\x07\n".to_vec(), ..Log::default() };
+    nasty.log = Log::of(LogStream::Stderr, b"\x1b[31mred\x07\n");
     db.settle_all(vec![nasty]).await;
     for args in [&["job", "show", &id][..], &["job", "list"]] {
         let shown = leasehold_tests::binary::run(db.url(), args).await.ok().stdout;

@@ -5,9 +5,11 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use leasehold::grants::Grants;
 use leasehold::job::{JobId, Limits};
 use leasehold::outcome::{Failure, Outcome, Run};
 use leasehold::sandbox::{JobInput, Prepared, RunControl, Sandbox, SandboxConfig};
+use leasehold::secrets::Secrets;
 use wit_component::StringEncoding;
 use wit_parser::Resolve;
 
@@ -95,6 +97,8 @@ pub fn job(payload: &[u8]) -> JobInput<'_> {
         max_attempts: 3,
         payload,
         deterministic: None,
+        grants: Grants::usual(),
+        secrets: Secrets::none(),
     }
 }
 

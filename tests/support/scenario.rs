@@ -3,6 +3,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
+use leasehold::grants::Grants;
 use leasehold::job::{Digest, JobId, Limits, ModuleKind};
 use leasehold::outcome::{Failure, FailureKind, OnFailure};
 use leasehold::settlement::{Settled, Settlement};
@@ -24,6 +25,7 @@ pub struct Upload<'a> {
     pub kind: ModuleKind,
     pub bytes: &'a [u8],
     pub limits: Limits,
+    pub grants: &'a Grants,
     pub on_failure: &'a [(FailureKind, OnFailure)],
     pub activate: bool,
 }
@@ -32,7 +34,7 @@ impl<'a> Upload<'a> {
     /// With limits that an edge guest meets quickly.
     pub fn component(name: &'a str, bytes: &'a [u8]) -> Self {
         let (kind, limits) = (ModuleKind::Component, guests::LIMITS);
-        Self { name, tenant: "default", kind, bytes, limits, on_failure: &[], activate: true }
+        Self { name, tenant: "default", kind, bytes, limits, grants: Grants::usual(), on_failure: &[], activate: true }
     }
 
     /// With room for the tests' command, whose memory is larger than most edge guests may have.
@@ -90,13 +92,14 @@ impl TestDb {
 
     /// Answers the version.
     pub async fn push(&self, upload: Upload<'_>) -> i32 {
-        let Upload { name, tenant, kind, bytes, limits, on_failure, activate } = upload;
+        let Upload { name, tenant, kind, bytes, limits, grants, on_failure, activate } = upload;
         let new = NewVersion {
             tenant,
             name,
             kind,
             bytes,
             limits,
+            grants,
             on_failure,
             imports: &[],
             activate,

@@ -20,6 +20,7 @@ use super::FAILURE;
 use super::dev::ClusterArgs;
 use super::module::Upload;
 use crate::cluster::Cluster;
+use crate::grants::Grants;
 use crate::job::Limits;
 use crate::sandbox::{Compiler, Sandbox, SandboxConfig};
 use crate::store::{Database, Store};
@@ -137,6 +138,7 @@ async fn upload(store: &Store, jobs: &Path) -> anyhow::Result<()> {
             name: module,
             file: &file,
             limits: Limits::default(),
+            grants: Grants::usual(),
             on_failure: &[],
             activate: true,
             retry: Default::default(),

@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     jobs: Option<PathBuf>,
     #[command(flatten)]
-    options: Options,
+    pub options: Options,
 }
 
 /// A private server.

@@ -1,5 +1,7 @@
 //! `leasehold job`.
 
+mod logs;
+
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -37,6 +39,15 @@ enum Command {
     /// Show a job with its payload, result and attempts
     Show {
         id: i64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Show what a job's runs wrote, line by line: of a run that goes on, too, within a second or two
+    Logs {
+        id: i64,
+        /// Wait for more until the job has ended
+        #[arg(short, long)]
+        follow: bool,
         #[command(flatten)]
         common: Common,
     },
@@ -119,6 +130,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             }
             show(&job);
         }
+        Command::Logs { id, follow, common } => logs::run(&common.store()?, JobId(id), follow, common.json).await?,
         Command::Cancel { id, common } => {
             let state = common.store()?.cancel(JobId(id)).await?;
             if common.json {
@@ -201,6 +213,8 @@ fn show(details: &JobDetails) {
     add("waiting", job.waiting.then(|| format!("leasehold job explain {}", job.id)));
     add("started", job.started_at.clone());
     add("finished", job.finished_at.clone());
+    let message = job.progress_message.as_deref().unwrap_or_default();
+    add("progress", job.progress.map(|fraction| format!("{:.0} % {message}", fraction * 100.0)));
     add("worker", details.worker_id.map(|id| id.to_string()));
     add("leased until", details.locked_until.clone());
     add("cancel", details.cancel_requested.then(|| "asked for".into()));

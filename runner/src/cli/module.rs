@@ -3,12 +3,15 @@
 mod verdict;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 
 use self::verdict::Verdict;
 use super::compile::CompilerArgs;
+use super::grants::GrantArgs;
 use super::{Common, LimitArgs, RetryArgs, parse, print};
+use crate::grants::Grants;
 use crate::harness::{Harness, Job, Tried};
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{FailureKind, OnFailure};
@@ -85,6 +88,11 @@ struct Push {
     tenant: String,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    grants: GrantArgs,
+    /// A secret of the tenant that the module may ask for; may be given several times
+    #[arg(long, value_name = "NAME")]
+    secret: Vec<String>,
     /// Another end for a kind of failure than usual; may be given several times
     #[arg(long, value_name = "KIND=fail|dead", value_parser = parse::on_failure)]
     on: Vec<(FailureKind, OnFailure)>,
@@ -165,6 +173,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 println!("  result limit {} bytes", version.limits.result_bytes);
                 println!("  log limit    {} bytes", version.limits.log_bytes);
                 println!("  follow-ups   {}", version.limits.follow_ups);
+                println!("  checkpoint   {} bytes", version.grants.checkpoint_bytes);
+                let config = version.grants.config.iter().map(|(key, value)| format!("{key}={value}"));
+                print::line(&format!("  config       {}", config.collect::<Vec<_>>().join(", ")));
+                let http: Vec<_> = version.grants.http.iter().map(ToString::to_string).collect();
+                let private = if version.grants.http_private { ", private addresses too" } else { "" };
+                println!("  HTTP         {}{private}", http.join(", "));
+                println!("  secrets      {}", version.grants.secrets.join(", "));
                 println!("  on failure   {}", version.on_failure);
                 println!("  retry        {}", version.retry);
                 println!("  imports      {}", version.imports.join(", "));
@@ -203,9 +218,9 @@ async fn check(args: Check) -> anyhow::Result<()> {
     })?;
     let (bytes, inspection) = look_at(&args.file, &sandbox).await?;
     let problem = inspection.problem.clone().or_else(|| inspection.check_limits(&limits).err());
-    let mut verdict = Verdict { inspection, limits, trial: None };
+    let mut verdict = Verdict { inspection, limits, grants: Grants::default(), trial: None };
     if let (None, Some(payload)) = (&problem, &args.trial) {
-        verdict.trial = Some(try_once(&args.file, bytes, payload, limits, &sandbox).await?);
+        verdict.trial = Some(try_once(&args.file, bytes, payload, limits, Grants::usual(), &sandbox).await?);
     }
     if args.json {
         print::json(&verdict.as_json())?;
@@ -220,6 +235,7 @@ async fn check(args: Check) -> anyhow::Result<()> {
 
 async fn push(args: Push) -> anyhow::Result<()> {
     let limits = args.limits.limits()?;
+    let grants = args.grants.grants(args.secret)?;
     let retry = args.retry.settings();
     retry.validate()?;
     let sandbox = Sandbox::new(&SandboxConfig {
@@ -233,8 +249,8 @@ async fn push(args: Push) -> anyhow::Result<()> {
         None => None,
         Some(payload) => {
             let Inspected { bytes, verdict, .. } = inspect(&args.file, &limits, &sandbox).await?;
-            let trial = Some(try_once(&args.file, bytes, payload, limits, &sandbox).await?);
-            let verdict = Verdict { inspection: verdict, limits, trial };
+            let trial = Some(try_once(&args.file, bytes, payload, limits, &grants, &sandbox).await?);
+            let verdict = Verdict { inspection: verdict, limits, grants: grants.clone(), trial };
             if verdict.check_trial().is_err() && !args.common.json {
                 verdict.print();
             }
@@ -247,13 +263,14 @@ async fn push(args: Push) -> anyhow::Result<()> {
         name: &args.name,
         file: &args.file,
         limits,
+        grants: &grants,
         on_failure: &args.on,
         activate: !args.no_activate,
         retry,
     }
     .send(&store, &sandbox)
     .await?;
-    let verdict = Verdict { inspection, limits, trial };
+    let verdict = Verdict { inspection, limits, grants, trial };
     if args.common.json {
         return print::json(&serde_json::json!({
             "tenant": args.tenant, "module": args.name, "version": pushed.version, "created": pushed.created,
@@ -277,6 +294,7 @@ pub(super) struct Upload<'a> {
     pub name: &'a str,
     pub file: &'a Path,
     pub limits: Limits,
+    pub grants: &'a Grants,
     pub on_failure: &'a [(FailureKind, OnFailure)],
     pub activate: bool,
     pub retry: RetrySettings,
@@ -292,6 +310,7 @@ impl Upload<'_> {
             kind,
             bytes: &bytes,
             limits: self.limits,
+            grants: self.grants,
             on_failure: self.on_failure,
             imports: &verdict.imports,
             activate: self.activate,
@@ -336,9 +355,11 @@ async fn try_once(
     bytes: Vec<u8>,
     payload: &str,
     limits: Limits,
+    grants: &Grants,
     sandbox: &Sandbox,
 ) -> anyhow::Result<Tried> {
-    let job = Job { payload: Some(parse::payload(payload)?), limits, ..Job::default() };
+    let grants = Arc::new(grants.clone());
+    let job = Job { payload: Some(parse::payload(payload)?), limits, grants, ..Job::default() };
     let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let config = sandbox.config().clone();
     let opening = tokio::task::spawn_blocking(move || Harness::from_bytes(&name, &bytes, &config));

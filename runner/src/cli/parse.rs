@@ -6,6 +6,17 @@ use anyhow::Context;
 
 pub use crate::written::{bytes, duration, moment, on_failure};
 
+/// `KEY=VALUE`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// `NAME=VALUE`, without showing the value.
+pub fn secret(text: &str) -> Result<(String, String), String> {
+    pair(text).map_err(|_| "a secret for a run is NAME=VALUE".into())
+}
+
 /// `mail`, or with a weight `mail=3`.
 pub fn queue(text: &str) -> Result<(String, Option<u32>), String> {
     let Some((name, weight)) = text.split_once('=') else { return Ok((text.to_owned(), None)) };

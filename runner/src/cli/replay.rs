@@ -59,6 +59,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
             starts_at: then.started_at,
             seed: args.seed.unwrap_or_else(|| seed_of(args.id, then.lease_no)),
         }),
+        ..Job::default()
     };
     let config = SandboxConfig { slots: 1, memory_bytes: job.limits.memory_bytes, ..SandboxConfig::default() };
     let (name, bytes, other) = (then.module.clone(), then.bytes.clone(), args.module);

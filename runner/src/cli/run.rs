@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,11 +11,13 @@ use base64::Engine as _;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
+use super::grants::GrantArgs;
 use super::{BAD_USE, LimitArgs, parse};
 use crate::harness::{Ending, Harness, Job, OpenError, Tried, flame_graph};
 use crate::job::{Deterministic, Limits};
 use crate::outcome::{FailureKind, OnFailure, Outcome, Stop, Usage, clean_text};
 use crate::sandbox::{Compiler, PrepareError, Profile, RunControl, Sandbox, SandboxConfig};
+use crate::secrets::Secrets;
 
 /// Exit codes, besides 0 for done and `BAD_USE`.
 const FAILED: u8 = 10;
@@ -50,6 +53,11 @@ pub struct Args {
     /// At which attempt a failure is final
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
+    #[command(flatten)]
+    grants: GrantArgs,
+    /// A secret that it may ask for; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse::secret)]
+    secret: Vec<(String, String)>,
     /// Random numbers from this seed, and a clock that nobody waits for: the same run each time
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
@@ -74,6 +82,12 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(limits) => limits,
         Err(error) => return Ok(bad_use(&error.to_string())),
     };
+    let grants = match args.grants.grants(args.secret.iter().map(|(name, _)| name.clone())) {
+        Ok(grants) => Arc::new(grants),
+        Err(error) => return Ok(bad_use(&error.to_string())),
+    };
+    let secrets: Arc<Secrets> =
+        Arc::new(args.secret.iter().map(|(name, value)| (name.clone(), Ok(value.clone()))).collect());
     if args.attempt > args.max_attempts {
         return Ok(bad_use(&format!("attempt {} comes after the last of {}", args.attempt, args.max_attempts)));
     }
@@ -90,6 +104,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         payload,
         limits,
         on_failure: args.on,
+        grants,
+        secrets,
         deterministic: args.seed.map(|seed| Deterministic::new(seed, args.starts_at)),
         ..Job::default()
     };

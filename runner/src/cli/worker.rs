@@ -14,6 +14,7 @@ use super::{DatabaseArgs, parse};
 use crate::http::Server;
 use crate::maintenance::MaintenanceConfig;
 use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::secrets::Keyring;
 use crate::store::{Database, Retention, Store};
 use crate::worker::{self, Counters, Queues, Stage, WorkerConfig};
 
@@ -72,6 +73,9 @@ pub struct Options {
     pub http: Option<SocketAddr>,
     #[command(flatten)]
     pub compiler: CompilerArgs,
+    /// What opens secrets: never a flag, which others on the machine could read
+    #[arg(skip)]
+    pub keyring: Option<Keyring>,
 }
 
 impl Default for Options {
@@ -96,6 +100,7 @@ impl Options {
             cancel_grace: self.cancel_grace,
             maintenance: MaintenanceConfig { reap_every: self.reap_every, retention },
             listen: self.listen_url.clone(),
+            keyring: self.keyring.clone(),
             ..WorkerConfig::default()
         }
     }

@@ -284,6 +284,8 @@ impl CaseFile {
             on_failure: on_failure.map_err(|message| ("on", message))?,
             cancel_requested: cancel_requested.unwrap_or(false),
             deterministic: self.sandbox.deterministic()?,
+            grants: default.grants,
+            secrets: default.secrets,
         };
         if !(1..=job.max_attempts).contains(&job.attempt) {
             let message = format!("attempt {} is not one of 1 to max_attempts, {}", job.attempt, job.max_attempts);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use super::notes::Notes;
 use crate::outcome::Stop;
 
 /// Shared by the task that runs a guest and those that may stop it. Clones share one state; one control serves one run.
@@ -23,6 +24,7 @@ struct Shared {
     /// Nanoseconds after `created` at which the lease is lost; `NEVER` when there is none.
     stop_at: AtomicU64,
     changed: Notify,
+    notes: Notes,
 }
 
 const NEVER: u64 = u64::MAX;
@@ -42,6 +44,7 @@ impl RunControl {
             cancel_requested: AtomicBool::new(false),
             stop_at: AtomicU64::new(NEVER),
             changed: Notify::new(),
+            notes: Notes::default(),
         }))
     }
 
@@ -67,6 +70,21 @@ impl RunControl {
         let nanos = lease_ends.saturating_duration_since(self.0.created).as_nanos();
         self.0.stop_at.store(u64::try_from(nanos).unwrap_or(NEVER), Relaxed);
         self.0.changed.notify_one();
+    }
+
+    /// What the run leaves with its worker while it goes on.
+    pub fn notes(&self) -> &Notes {
+        &self.0.notes
+    }
+
+    /// Whether the run has to end by now, or to have ended.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped().is_some()
+    }
+
+    /// How long ago this was made.
+    pub fn age(&self) -> Duration {
+        self.0.created.elapsed()
     }
 
     /// Whether somebody asked the guest to cancel.

@@ -242,8 +242,7 @@ fn output_message(limit: &OutputLimit) -> String {
 
 /// What a Rust panic said, from the end of the log; without one, the last line of the log.
 fn panic_message(log: &Log) -> String {
-    let tail = &log.bytes[log.bytes.len().saturating_sub(PANIC_SEARCH_BYTES)..];
-    let text = clean_text(tail);
+    let text = clean_text(&log.tail(PANIC_SEARCH_BYTES));
     if let Some(start) = text.rfind("panicked at ") {
         let lines: Vec<_> = text[start..]
             .lines()
@@ -260,7 +259,10 @@ fn panic_message(log: &Log) -> String {
 }
 
 fn last_line(log: &Log) -> Option<String> {
-    let line = log.bytes.split(|byte| *byte == b'\n').rev().find(|line| !line.trim_ascii().is_empty())?;
+    let end = log.lines.iter().rposition(|line| !line.text.trim_ascii().is_empty())?;
+    let begin = log.lines[..=end].iter().rposition(|line| line.begins).unwrap_or(end);
+    let line = log.lines[begin..=end].iter().flat_map(|line| line.text.iter().copied()).collect::<Vec<_>>();
+    let line = line.split(|byte| *byte == b'\n').rfind(|line| !line.trim_ascii().is_empty())?;
     Some(clip_text(line.trim_ascii(), MESSAGE_BYTES))
 }
 

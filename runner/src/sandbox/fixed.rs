@@ -1,6 +1,7 @@
-//! A clock and random numbers that are the same in each run: for tests and replays. Nobody waits for this clock. It stands
-//! still while a guest computes, moves a little whenever the guest looks at it, and jumps to the end of a sleep once nothing else
-//! that the guest waits for is ready. A run whose time is over by this clock has timed out, as it would have by the real one.
+//! A clock and random numbers that are the same in each run: for tests and replays. Nobody waits for this clock. It
+//! stands still while a guest computes, moves a little whenever the guest looks at it, and jumps to the end of a sleep
+//! once nothing else that the guest waits for is ready. A run whose time is over by this clock has timed out, as it
+//! would have by the real one.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -49,7 +49,12 @@ pub struct Need {
 }
 
 /// What has to be granted: the import without its version, the capability, the flag.
-const GRANTED: [(&str, &str, &str); 1] = [("leasehold:job/host#enqueue", "follow_ups", "--follow-ups N")];
+const GRANTED: [(&str, &str, &str); 4] = [
+    ("leasehold:job/host#enqueue", "follow_ups", "--follow-ups N"),
+    ("leasehold:job/host#config", "config", "--config KEY=VALUE"),
+    ("leasehold:job/host#secret", "secrets", "--secret NAME"),
+    ("wasi:http/outgoing-handler", "http", "--allow-http URL"),
+];
 
 /// What a component calls that has to be granted.
 pub(super) fn needs_of(engine: &Engine, component: &ComponentType) -> Vec<Need> {
@@ -71,7 +76,7 @@ pub(super) fn needs_of(engine: &Engine, component: &ComponentType) -> Vec<Need> 
 }
 
 /// The interfaces on offer, without their versions, for who mistyped one.
-const INTERFACES: [&str; 20] = [
+const INTERFACES: [&str; 22] = [
     "leasehold:job/host",
     "leasehold:job/types",
     "wasi:cli/environment",
@@ -87,6 +92,8 @@ const INTERFACES: [&str; 20] = [
     "wasi:clocks/wall-clock",
     "wasi:filesystem/preopens",
     "wasi:filesystem/types",
+    "wasi:http/outgoing-handler",
+    "wasi:http/types",
     "wasi:io/error",
     "wasi:io/poll",
     "wasi:io/streams",
@@ -257,14 +264,14 @@ impl Offer {
             let hint = Some(format!("did you mean {near}?"));
             return MissingImport { name: clip_text(name.as_bytes(), NAME_BYTES), hint };
         }
-        let hint = if name.starts_with("wasi:http/") {
-            Some("this worker offers no HTTP".to_owned())
-        } else if name.starts_with("leasehold:job/") {
+        let hint = if name.starts_with("leasehold:job/") {
             Some(format!("this worker implements leasehold:job {CONTRACT_VERSION}; the module wants a newer one"))
         } else if name.starts_with("wasi:cli/")
             || name.starts_with("wasi:io/")
             || name.starts_with("wasi:clocks/")
             || name.starts_with("wasi:random/")
+            || name.starts_with("wasi:http/types")
+            || name.starts_with("wasi:http/outgoing-handler")
         {
             Some(format!("this worker offers WASI {}", self.wasi))
         } else {
@@ -272,6 +279,21 @@ impl Offer {
         };
         MissingImport { name: clip_text(name.as_bytes(), NAME_BYTES), hint }
     }
+}
+
+/// Whether a component imports a function of the contract's `host`.
+pub(super) fn asks_for(engine: &Engine, component: &ComponentType, function: &str) -> bool {
+    component.imports(engine).any(|(name, import)| match import.ty {
+        ComponentItem::ComponentInstance(host) => {
+            name.starts_with("leasehold:job/host@") && host.exports(engine).any(|(name, _)| name == function)
+        }
+        ComponentItem::ComponentFunc(_)
+        | ComponentItem::CoreFunc(_)
+        | ComponentItem::Module(_)
+        | ComponentItem::Component(_)
+        | ComponentItem::Type(_)
+        | ComponentItem::Resource(_) => false,
+    })
 }
 
 /// Everything that a core module imports and the linker lacks. The store only lends its type.

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize, Serializer};
 use wasmtime::component::Component;
@@ -19,7 +19,9 @@ use super::host::bindings::JobPre;
 use super::imports::{self, CONTRACT_VERSION, MissingImport, Need};
 use super::state::{Setting, State, Time};
 use super::{Sandbox, signature};
+use crate::grants::Grants;
 use crate::job::{Digest, Limits, ModuleKind};
+use crate::secrets::Secrets;
 
 /// How many names an error lists before it only counts the rest.
 const LISTED: usize = 50;
@@ -32,6 +34,7 @@ struct Inner {
     kind: ModuleKind,
     entry: Entry,
     compiled_bytes: u64,
+    asks_for_checkpoint: bool,
 }
 
 /// How a module is entered.
@@ -46,7 +49,17 @@ pub(super) enum Entry {
 
 impl Prepared {
     pub(super) fn new(kind: ModuleKind, entry: Entry, compiled_bytes: u64) -> Self {
-        Self(Arc::new(Inner { kind, entry, compiled_bytes }))
+        Self(Arc::new(Inner { kind, entry, compiled_bytes, asks_for_checkpoint: false }))
+    }
+
+    fn asking_for_checkpoint(mut self, asks: bool) -> Self {
+        Arc::get_mut(&mut self.0).expect("nobody has it yet").asks_for_checkpoint = asks;
+        self
+    }
+
+    /// Whether it can ask what an earlier run saved.
+    pub fn asks_for_checkpoint(&self) -> bool {
+        self.0.asks_for_checkpoint
     }
 
     pub fn kind(&self) -> ModuleKind {
@@ -252,6 +265,7 @@ impl Sandbox {
         let ty = component.component_type();
         inspection.imports = ty.imports(engine).map(|(name, _)| shown(name)).collect();
         inspection.exports = ty.exports(engine).map(|(name, _)| shown(name)).collect();
+        let asks_for_checkpoint = imports::asks_for(engine, &ty, "checkpoint-load");
         inspection.needs = imports::needs_of(engine, &ty);
         inspection.missing = self.offer().missing_of_component(self.component_linker(), engine, &ty);
         let entry = ComponentEntry::of(&inspection.exports)?;
@@ -279,7 +293,7 @@ impl Sandbox {
             }
             ComponentEntry::Run(_) => (ModuleKind::Command, Entry::Command(CommandPre::new(linked).map_err(invalid)?)),
         };
-        Ok(Prepared::new(kind, entry, compiled_bytes))
+        Ok(Prepared::new(kind, entry, compiled_bytes).asking_for_checkpoint(asks_for_checkpoint))
     }
 
     fn link_program(&self, module: &Module, inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
@@ -312,6 +326,9 @@ pub(super) fn scratch_store(sandbox: &Sandbox) -> Store<State> {
         time: Time::Real(sandbox.timer().alarm().clone()),
         deterministic: None,
         args: None,
+        grants: Arc::clone(Grants::usual()),
+        secrets: Arc::clone(Secrets::none()),
+        deadline: Instant::now(),
     };
     Store::new(sandbox.engine(), State::new(setting))
 }

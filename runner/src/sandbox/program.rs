@@ -16,8 +16,11 @@ use super::imports::{self, MissingImport};
 use super::module::{Entry, PrepareError, Prepared, scratch_store};
 use super::run::{Extras, JobInput};
 use super::stdio::{LogBuffer, Sink};
+use crate::grants::Grants;
 use crate::job::{JobId, Limits, ModuleKind};
+use crate::outcome::LogStream;
 use crate::outcome::Run;
+use crate::secrets::Secrets;
 
 impl Sandbox {
     /// Makes a program ready to run, even where the module could be a job as well: a test of a job's crate carries all that a
@@ -86,6 +89,8 @@ impl Sandbox {
             max_attempts: 1,
             payload: stdin,
             deterministic: None,
+            grants: Grants::usual(),
+            secrets: Secrets::none(),
         };
         let extras = Extras { args: Some(args), ..Extras::default() };
         self.run_with(program, job, limits, control, &extras).await
@@ -105,7 +110,7 @@ impl Sink for Terminal {
         let written = match self {
             Self::Out => write(io::stdout().lock(), bytes),
             Self::Err(log) => {
-                log.write(bytes);
+                log.write(LogStream::Stderr, bytes);
                 write(io::stderr().lock(), bytes)
             }
         };

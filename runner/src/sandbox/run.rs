@@ -2,9 +2,11 @@
 //! end by itself. One that computes meets the epoch's callback at the next tick. One that waits in a host call is not
 //! computing, so it is dropped from outside, by a stop or by a timer a little behind the deadline.
 
+use std::borrow::Cow;
 use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -20,8 +22,10 @@ use super::module::{Entry, Prepared};
 use super::profiler::{self, Profile, Profiler};
 use super::state::{HANDLES, Setting, State, Time, to_usize};
 use super::{Sandbox, engine};
+use crate::grants::Grants;
 use crate::job::{Deterministic, JobId, Limits, ModuleKind};
-use crate::outcome::{Outcome, Run, Stop, Usage};
+use crate::outcome::{Failure, Outcome, Run, Stop, Usage};
+use crate::secrets::Secrets;
 
 /// How far behind the deadline the timer waits, so that a computing guest meets the epoch first and gets a backtrace.
 const DEADLINE_GRACE: Duration = Duration::from_millis(5);
@@ -46,6 +50,10 @@ pub struct JobInput<'a> {
     pub payload: &'a [u8],
     /// None: the clock and the random numbers of the machine.
     pub deterministic: Option<Deterministic>,
+    /// What its module was granted.
+    pub grants: &'a Arc<Grants>,
+    /// The values of the secrets that it was granted.
+    pub secrets: &'a Arc<Secrets>,
 }
 
 /// What a run has that no worker's has.
@@ -177,6 +185,7 @@ impl Sandbox {
             End::Stopped(stop) => Outcome::Stopped(stop),
             End::TimedOut => failure::timed_out(&facts),
         };
+        let outcome = redacted(outcome, job.secrets);
         let usage = Usage {
             fuel: limits.fuel.saturating_sub(store.get_fuel().unwrap_or(0)),
             wall: elapsed,
@@ -205,9 +214,19 @@ impl Sandbox {
             None => Time::Real(self.timer().alarm().clone()),
             Some(Deterministic { starts_at, .. }) => Time::Virtual(VirtualClock::new(starts_at, limits.timeout)),
         };
-        let control = control.clone();
-        let state =
-            State::new(Setting { kind, stdin: job.payload, limits, control, time, deterministic, args: extras.args });
+        let (control, grants, secrets) = (control.clone(), Arc::clone(job.grants), Arc::clone(job.secrets));
+        let state = State::new(Setting {
+            kind,
+            stdin: job.payload,
+            limits,
+            control,
+            time,
+            deterministic,
+            args: extras.args,
+            grants,
+            secrets,
+            deadline,
+        });
         let mut store = Store::new(self.engine(), state);
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(hostcall_bytes(kind, limits));
@@ -237,6 +256,20 @@ impl Sandbox {
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
         store
+    }
+}
+
+/// The outcome without the values of secrets.
+fn redacted(outcome: Outcome, secrets: &Secrets) -> Outcome {
+    match outcome {
+        Outcome::Done { result } => match secrets.redact(&result) {
+            Cow::Borrowed(_) => Outcome::Done { result },
+            Cow::Owned(result) => Outcome::Done { result },
+        },
+        Outcome::Failed(failure) => {
+            Outcome::Failed(Failure { message: secrets.redact_text(failure.message), ..failure })
+        }
+        Outcome::Snoozed { .. } | Outcome::Stopped(_) => outcome,
     }
 }
 
@@ -326,6 +359,8 @@ mod tests {
             max_attempts: 1,
             payload: b"",
             deterministic: None,
+            grants: Grants::usual(),
+            secrets: Secrets::none(),
         }
     }
 

@@ -1,19 +1,27 @@
 //! What a run's store holds: the guest's view of WASI (clocks, random numbers, its three streams and nothing else), the
 //! limiter, the log and the handle that stops it. Made anew for each run and dropped with it.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use bytes::Bytes;
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use super::control::RunControl;
 use super::fixed::{Seeded, VirtualClock};
 use super::host::FollowUps;
+use super::http::{Hooks, Http};
 use super::limiter::Limiter;
 use super::program::Terminal;
-use super::stdio::{LogBuffer, ResultBuffer, Stream};
+use super::stdio::{LogBuffer, Logged, ResultBuffer, Stream};
 use super::timer::Alarm;
+use crate::grants::Grants;
 use crate::job::{Deterministic, Limits, ModuleKind};
+use crate::outcome::LogStream;
+use crate::secrets::Secrets;
 
 /// Handles (streams, pollables, errors) that a guest may hold at once. A busy one holds a few dozen; each costs the host
 /// some hundred bytes.
@@ -30,6 +38,9 @@ pub(super) struct State {
     /// stdout, where it is the result.
     pub stdout: Option<ResultBuffer>,
     pub follow_ups: FollowUps,
+    pub grants: Arc<Grants>,
+    pub secrets: Arc<Secrets>,
+    http: Http,
 }
 
 /// What guests wait with.
@@ -47,16 +58,24 @@ pub(super) struct Setting<'a> {
     pub control: RunControl,
     pub time: Time,
     pub deterministic: Option<Deterministic>,
+    pub grants: Arc<Grants>,
+    pub secrets: Arc<Secrets>,
+    pub deadline: Instant,
     /// A program's arguments, where its streams shall be those of this process.
     pub args: Option<&'a [String]>,
 }
 
 impl State {
     pub fn new(setting: Setting<'_>) -> Self {
-        let Setting { kind, stdin, limits, control, time, deterministic, args } = setting;
-        let log = LogBuffer::new(to_usize(limits.log_bytes));
+        let Setting { kind, stdin, limits, control, time, deterministic, grants, secrets, deadline, args } = setting;
+        let log = LogBuffer::new(to_usize(limits.log_bytes), &secrets);
+        control.notes().watch(&log);
+        let http = Http::new(&grants, &log, deadline);
         let mut wasi = WasiCtx::builder();
-        wasi.stderr(Stream(log.clone())).allow_tcp(false).allow_udp(false).max_random_size(RANDOM_BYTES);
+        wasi.stderr(Stream(Logged(log.clone(), LogStream::Stderr)))
+            .allow_tcp(false)
+            .allow_udp(false)
+            .max_random_size(RANDOM_BYTES);
         if let Time::Virtual(clock) = &time {
             wasi.wall_clock(clock.clone()).monotonic_clock(clock.clone());
         }
@@ -67,7 +86,7 @@ impl State {
         }
         let stdout = match (kind, args) {
             (ModuleKind::Component, _) => {
-                wasi.stdout(Stream(log.clone()));
+                wasi.stdout(Stream(Logged(log.clone(), LogStream::Stdout)));
                 None
             }
             (ModuleKind::Command, None) => {
@@ -84,7 +103,7 @@ impl State {
         let mut wasi = wasi.build_p1();
         wasi.ctx().table.set_max_capacity(HANDLES);
         let (limiter, follow_ups) = (Limiter::new(limits.memory_bytes), FollowUps::new(limits.follow_ups));
-        Self { wasi, limiter, log, control, time, stdout, follow_ups }
+        Self { wasi, limiter, log, control, time, stdout, follow_ups, grants, secrets, http }
     }
 
     pub fn wasi_p1(&mut self) -> &mut WasiP1Ctx {
@@ -107,6 +126,18 @@ impl State {
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         self.wasi.ctx()
+    }
+}
+
+impl State {
+    pub fn http_hooks(&self) -> &Hooks {
+        &self.http.hooks
+    }
+}
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.http.hooks, table: self.wasi.ctx().table, ctx: &mut self.http.ctx }
     }
 }
 

@@ -1,42 +1,94 @@
 //! What a guest writes. Everything that is not the result goes into one buffer, in order, which keeps the beginning and
-//! the end and counts what it drops between: a guest must not die of its own logging, nor fill the host's memory with it.
+//! the end and counts what it drops between: a guest must not die of its own logging, nor fill the host's memory with
+//! it.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
-use crate::outcome::Log;
+use crate::outcome::{Log, LogLine, LogStream};
+use crate::secrets::Secrets;
 
 /// How much a guest may hand over in one write, in bytes. wasi-libc writes at most 4 KiB at a time anyway.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// A log that never fails: it keeps the first and the last half of its limit. Clones share one buffer.
+/// The longest piece of a line, as a share of the limit and in bytes: pieces are dropped as a whole.
+const PIECES: usize = 16;
+const PIECE_BYTES: std::ops::RangeInclusive<usize> = 64..=4 << 10;
+
+/// A log that never fails: it keeps the lines of the first and the last half of its limit. Clones share one buffer.
 #[derive(Debug, Clone)]
-pub(super) struct LogBuffer(Arc<Mutex<HeadAndTail>>);
+pub(super) struct LogBuffer(Arc<Mutex<Lines>>);
 
 impl LogBuffer {
-    pub fn new(limit_bytes: usize) -> Self {
-        Self(Arc::new(Mutex::new(HeadAndTail::new(limit_bytes))))
+    /// What is taken out of it again has none of the secrets' values.
+    pub fn new(limit_bytes: usize, secrets: &Arc<Secrets>) -> Self {
+        Self(Arc::new(Mutex::new(Lines::new(limit_bytes, Arc::clone(secrets)))))
     }
 
-    pub fn write(&self, bytes: &[u8]) {
-        lock(&self.0).write(bytes);
+    /// Adds bytes of a stream, which may be part of a line or many lines.
+    pub fn write(&self, stream: LogStream, bytes: &[u8]) {
+        let mut lines = lock(&self.0);
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let ends = line.ends_with(b"\n");
+            lines.add(stream, line.strip_suffix(b"\n").unwrap_or(line), ends);
+        }
     }
 
-    /// Counts bytes that the caller has left out itself.
-    pub fn drop_bytes(&self, count: u64) {
-        lock(&self.0).dropped += count;
+    /// Adds a line that is whole, and may hold line breaks.
+    pub fn write_line(&self, stream: LogStream, text: &[u8]) {
+        lock(&self.0).add(stream, text, true);
+    }
+
+    pub fn limit(&self) -> usize {
+        lock(&self.0).limit
+    }
+
+    /// The lines with this number and later ones that have ended, as rows, the last of them where they have more bytes
+    /// than that; and the number of the line that comes next.
+    pub fn rows_from(&self, number: u64, bytes: usize) -> Option<(String, u64)> {
+        let lines = lock(&self.0);
+        let open = lines.last().filter(|last| !last.ends).map(|last| last.number);
+        let mut weight = 0;
+        let new = lines.tail.iter().rev().chain(lines.head.iter().rev()).skip_while(|line| open == Some(line.number));
+        let fitting = new.take_while(|line| {
+            weight += line.weight();
+            line.number >= number && weight <= bytes
+        });
+        let mut fitting: Vec<LogLine> = fitting.cloned().collect();
+        fitting.reverse();
+        let next = fitting.last()?.number + 1;
+        let secrets = Arc::clone(&lines.secrets);
+        // What follows takes a while.
+        drop(lines);
+        let log = Log { lines: fitting, dropped_bytes: 0, dropped_at: 0 };
+        Some((without(log, &secrets).to_rows(), next))
     }
 
     /// Takes what was kept; the buffer is empty afterwards.
     pub fn take(&self) -> Log {
-        let mut buffer = lock(&self.0);
-        let empty = HeadAndTail::new(buffer.limit);
-        std::mem::replace(&mut *buffer, empty).into_log()
+        let mut lines = lock(&self.0);
+        let empty = Lines::new(lines.limit, Arc::clone(&lines.secrets));
+        let taken = std::mem::replace(&mut *lines, empty);
+        drop(lines);
+        let secrets = Arc::clone(&taken.secrets);
+        without(taken.into_log(), &secrets)
     }
+}
+
+/// The log without the values of secrets.
+fn without(mut log: Log, secrets: &Secrets) -> Log {
+    for line in &mut log.lines {
+        if let Cow::Owned(clean) = secrets.redact(&line.text) {
+            line.text = clean;
+        }
+    }
+    log
 }
 
 /// A lock that a panic poisoned still guards plain bytes, which no panic can leave half-made.
@@ -45,62 +97,119 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[derive(Debug)]
-struct HeadAndTail {
+struct Lines {
     limit: usize,
-    head: Vec<u8>,
-    tail: VecDeque<u8>,
-    dropped: u64,
+    started: Instant,
+    head: Vec<LogLine>,
+    head_weight: usize,
+    /// Whether the head has met its limit, so that everything goes to the tail.
+    head_is_full: bool,
+    tail: VecDeque<LogLine>,
+    tail_weight: usize,
+    dropped_bytes: u64,
+    next_number: u64,
+    secrets: Arc<Secrets>,
 }
 
-impl HeadAndTail {
-    fn new(limit: usize) -> Self {
-        Self { limit, head: Vec::new(), tail: VecDeque::new(), dropped: 0 }
+impl Lines {
+    fn new(limit: usize, secrets: Arc<Secrets>) -> Self {
+        Self {
+            secrets,
+            limit,
+            started: Instant::now(),
+            head: Vec::new(),
+            head_weight: 0,
+            head_is_full: false,
+            tail: VecDeque::new(),
+            tail_weight: 0,
+            dropped_bytes: 0,
+            next_number: 0,
+        }
     }
 
     /// Amortised O(1) a byte: each byte enters the tail once and leaves it at most once.
-    fn write(&mut self, bytes: &[u8]) {
-        let head_limit = self.limit / 2;
-        let tail_limit = self.limit - head_limit;
-        let (head, rest) = bytes.split_at(bytes.len().min(head_limit - self.head.len()));
-        self.head.extend_from_slice(head);
-        let (skipped, kept) = rest.split_at(rest.len().saturating_sub(tail_limit));
-        let overflow = (self.tail.len() + kept.len()).saturating_sub(tail_limit);
-        self.tail.drain(..overflow);
-        self.tail.extend(kept);
-        self.dropped += (skipped.len() + overflow) as u64;
+    fn add(&mut self, stream: LogStream, text: &[u8], ends: bool) {
+        let piece_bytes = (self.limit / PIECES).clamp(*PIECE_BYTES.start(), *PIECE_BYTES.end());
+        let mut rest = text;
+        loop {
+            let open = self.last().filter(|last| !last.ends && last.stream == stream);
+            let begins = open.is_none();
+            let room = open.map_or(0, |open| piece_bytes.saturating_sub(open.text.len()));
+            // The first thing to do to an open piece is to fill it; a full one goes on in the next. What has no more
+            // room in the head goes on in the tail.
+            let extends = room > 0 && (self.head_is_full || self.head_weight + rest.len().min(room) <= self.limit / 2);
+            let (piece, more) = cut(rest, if extends { room } else { piece_bytes });
+            rest = more;
+            let ends = ends && rest.is_empty();
+            if extends {
+                self.extend(piece, ends);
+            } else {
+                let after_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+                let number = self.next_number;
+                self.next_number += 1;
+                self.push(LogLine { number, after_us, stream, text: piece.to_vec(), begins, ends });
+            }
+            if rest.is_empty() {
+                return;
+            }
+        }
     }
 
-    fn into_log(mut self) -> Log {
-        let mut dropped_bytes = self.dropped;
-        if dropped_bytes > 0 {
-            // The cut may go through a character; its halves would only show as rubbish on both sides of the gap.
-            let torn = torn_end(&self.head);
-            self.head.truncate(self.head.len() - torn);
-            let continuing = self.tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
-            self.tail.drain(..continuing);
-            dropped_bytes += (torn + continuing) as u64;
+    fn last(&self) -> Option<&LogLine> {
+        if self.head_is_full { self.tail.back() } else { self.head.last() }
+    }
+
+    fn extend(&mut self, text: &[u8], ends: bool) {
+        let (last, weight) = if self.head_is_full {
+            (self.tail.back_mut(), &mut self.tail_weight)
+        } else {
+            (self.head.last_mut(), &mut self.head_weight)
+        };
+        let last = last.expect("somebody saw it");
+        last.text.extend_from_slice(text);
+        last.ends = ends;
+        *weight += text.len();
+        self.drop_from_tail();
+    }
+
+    fn push(&mut self, line: LogLine) {
+        let head_limit = self.limit / 2;
+        if !self.head_is_full && self.head_weight + line.weight() <= head_limit {
+            self.head_weight += line.weight();
+            self.head.push(line);
+        } else {
+            self.head_is_full = true;
+            self.tail_weight += line.weight();
+            self.tail.push_back(line);
+            self.drop_from_tail();
         }
+    }
+
+    fn drop_from_tail(&mut self) {
+        let tail_limit = self.limit - self.limit / 2;
+        while self.tail_weight > tail_limit {
+            let Some(line) = self.tail.pop_front() else { return };
+            self.tail_weight -= line.weight();
+            self.dropped_bytes += line.text.len() as u64 + u64::from(line.ends);
+        }
+    }
+
+    fn into_log(self) -> Log {
         let dropped_at = self.head.len();
-        let mut bytes = self.head;
-        bytes.extend(self.tail);
-        Log { bytes, dropped_bytes, dropped_at }
+        let mut lines = self.head;
+        lines.extend(self.tail);
+        Log { lines, dropped_bytes: self.dropped_bytes, dropped_at }
     }
 }
 
-/// How many bytes at the end begin a UTF-8 character without finishing it.
-fn torn_end(bytes: &[u8]) -> usize {
-    for back in 1..=bytes.len().min(3) {
-        let byte = bytes[bytes.len() - back];
-        let width = match byte {
-            0xc0..=0xdf => 2,
-            0xe0..=0xef => 3,
-            0xf0..=0xf7 => 4,
-            0x80..=0xbf => continue,
-            _ => return 0,
-        };
-        return if width > back { back } else { 0 };
+/// The first bytes, at most so many, and the rest. Never through a character, as long as there are characters.
+fn cut(bytes: &[u8], limit: usize) -> (&[u8], &[u8]) {
+    if bytes.len() <= limit {
+        return (bytes, &[]);
     }
-    0
+    let starts_one = |at: &usize| bytes[*at] & 0xc0 != 0x80;
+    let at = (limit.saturating_sub(3).max(1)..=limit).rev().find(starts_one).unwrap_or(limit);
+    bytes.split_at(at)
 }
 
 /// What takes in the bytes of a stream; it always has room.
@@ -150,9 +259,12 @@ impl<S: Sink> Pollable for Stream<S> {
 }
 
 /// stdout or stderr, into the log.
-impl Sink for LogBuffer {
+#[derive(Debug, Clone)]
+pub(super) struct Logged(pub LogBuffer, pub LogStream);
+
+impl Sink for Logged {
     fn take_in(&self, bytes: &[u8]) -> StreamResult<()> {
-        self.write(bytes);
+        self.0.write(self.1, bytes);
         Ok(())
     }
 }
@@ -201,39 +313,71 @@ impl Sink for ResultBuffer {
 mod tests {
     use super::*;
 
+    const OUT: LogStream = LogStream::Stdout;
+
     fn log_of(limit: usize, writes: &[&[u8]]) -> Log {
-        let buffer = LogBuffer::new(limit);
+        let buffer = LogBuffer::new(limit, Secrets::none());
         for write in writes {
-            buffer.write(write);
+            buffer.write(OUT, write);
         }
         buffer.take()
     }
 
     #[test]
-    fn a_short_log_is_whole() {
-        let log = log_of(16, &[b"one ", b"two ", b"three"]);
-        assert_eq!((log.bytes.as_slice(), log.dropped_bytes), (&b"one two three"[..], 0));
+    fn a_short_log_is_whole_and_has_lines() {
+        let log = log_of(1 << 10, &[b"one ", b"two\nthr", b"ee\n\n", b"four"]);
+        assert_eq!((log.to_text().as_str(), log.dropped_bytes), ("one two\nthree\n\nfour", 0));
+        let lines: Vec<_> = log.lines.iter().map(|line| (line.number, line.text.as_slice(), line.ends)).collect();
+        let wanted: [(u64, &[u8], bool); 4] =
+            [(0, b"one two", true), (1, b"three", true), (2, b"", true), (3, b"four", false)];
+        assert_eq!(lines, wanted);
     }
 
     #[test]
     fn a_long_log_keeps_both_ends_and_counts_the_middle() {
-        let log = log_of(8, &[b"0123", b"456789", b"ab", b"cdef"]);
-        assert_eq!((log.bytes.as_slice(), log.dropped_bytes, log.dropped_at), (&b"0123cdef"[..], 8, 4));
-        let at_once = log_of(8, &[b"0123456789abcdef"]);
-        assert_eq!(at_once, log);
+        let numbers: Vec<String> = (0..1_000).map(|number| format!("line {number}\n")).collect();
+        let writes: Vec<&[u8]> = numbers.iter().map(|line| line.as_bytes()).collect();
+        let log = log_of(1 << 10, &writes);
+        assert!(log.weight() <= 1 << 10 && log.weight() > 900, "{}", log.weight());
+        let kept: usize = log.lines.iter().map(|line| line.text.len() + 1).sum();
+        assert_eq!(kept as u64 + log.dropped_bytes, numbers.concat().len() as u64);
+        let text = log.to_text();
+        assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("\nline 999\n"), "{text}");
+        assert!(text.contains(&format!("\n[... {} bytes dropped ...]\nline 9", log.dropped_bytes)), "{text}");
+        assert_eq!(log_of(1 << 10, &[numbers.concat().as_bytes()]).to_text(), text, "in one write");
     }
 
     #[test]
-    fn the_cut_never_leaves_half_a_character() {
-        // Two bytes each; both halves of the limit of 6 are odd, so the cut goes through a character on both sides.
-        let log = log_of(6, &["ääääää".as_bytes()]);
-        assert_eq!((std::str::from_utf8(&log.bytes), log.dropped_bytes), (Ok("ää"), 8));
+    fn a_line_without_an_end_is_bounded_too_and_never_cut_through_a_character() {
+        let log = log_of(1 << 10, &[b"begin ", &"\u{e4}".repeat(100_000).into_bytes(), b" end"]);
+        assert!(log.weight() <= 1 << 10, "{}", log.weight());
+        let text = log.to_text();
+        assert!(
+            text.starts_with("begin \u{e4}") && text.ends_with("\u{e4} end") && !text.contains('\u{fffd}'),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn empty_lines_are_bounded_too() {
+        let log = log_of(1 << 10, &[&[b'\n'; 100_000]]);
+        assert!(log.lines.len() <= 64, "{}", log.lines.len());
+        assert_eq!(log.dropped_bytes + log.lines.len() as u64, 100_000);
+    }
+
+    #[test]
+    fn streams_that_take_turns_keep_their_lines() {
+        let buffer = LogBuffer::new(1 << 10, Secrets::none());
+        buffer.write(OUT, b"half a line");
+        buffer.write_line(LogStream::Warn, b"two\nlines");
+        buffer.write(LogStream::Stderr, b"other\n");
+        assert_eq!(buffer.take().to_text(), "half a line\n[warn] two\nlines\nother\n");
     }
 
     #[test]
     fn a_limit_of_zero_keeps_nothing() {
         let log = log_of(0, &[b"gone"]);
-        assert_eq!((log.bytes.len(), log.dropped_bytes), (0, 4));
+        assert_eq!((log.lines.len(), log.dropped_bytes), (0, 4));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Where the database is and how it is reached: a URL as libpq takes it, with TLS as `sslmode` asks for.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -30,7 +29,7 @@ impl Database {
             .connect_timeout(Duration::from_secs(5))
             .keepalives_idle(Duration::from_secs(30))
             .tcp_user_timeout(Duration::from_secs(30));
-        Ok(Self { config, tls: tls()? })
+        Ok(Self { config, tls: MakeRustlsConnect::new(crate::tls::client_config()?) })
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -76,17 +75,4 @@ impl fmt::Display for Database {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
         write!(f, "database {:?} on {host}:{port}", self.name())
     }
-}
-
-fn tls() -> anyhow::Result<MakeRustlsConnect> {
-    let mut roots = rustls::RootCertStore::empty();
-    // A certificate of the system that can't be read is skipped, as browsers and curl do.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .context("setting up TLS")?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(MakeRustlsConnect::new(config))
 }

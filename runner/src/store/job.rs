@@ -105,6 +105,9 @@ pub struct JobRow {
     pub options: Option<Value>,
     /// Kept from running by something else than its time.
     pub waiting: bool,
+    /// How far its run says that it is, 0 to 1, and what it is at.
+    pub progress: Option<f32>,
+    pub progress_message: Option<String>,
 }
 
 /// A job with everything about it.
@@ -162,7 +165,7 @@ pub struct Waiting {
 
 const JOB_COLUMNS: &str = "id, tenant, module, version, queue, state::text, priority, attempt, max_attempts, run_at::text, \
      enqueued_at::text, started_at::text, finished_at::text, result, failure_kind, error, usage, \
-     expires_at::text, options, waiting";
+     expires_at::text, options, waiting, progress, progress_message";
 
 impl Store {
     /// Answers the job's id, or that of the job whose unique key it is.
@@ -389,6 +392,8 @@ fn job_row(row: &Row) -> anyhow::Result<JobRow> {
         expires_at: get(row, "expires_at")?,
         options: get(row, "options")?,
         waiting: get(row, "waiting")?,
+        progress: get(row, "progress")?,
+        progress_message: get(row, "progress_message")?,
     })
 }
 

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::{Store, get};
+use crate::grants::Grants;
 use crate::job::{Digest, Limits, ModuleKind, ModuleVersion, TenantId};
 use crate::outcome::{FailureKind, OnFailure};
 use crate::retry::RetrySettings;
@@ -18,6 +19,7 @@ pub struct NewVersion<'a> {
     pub kind: ModuleKind,
     pub bytes: &'a [u8],
     pub limits: Limits,
+    pub grants: &'a Grants,
     pub on_failure: &'a [(FailureKind, OnFailure)],
     pub imports: &'a [String],
     pub activate: bool,
@@ -54,6 +56,7 @@ pub struct VersionRow {
     pub digest: String,
     pub size_bytes: i64,
     pub limits: Limits,
+    pub grants: Grants,
     pub on_failure: serde_json::Value,
     pub imports: Vec<String>,
     /// As leasehold.module_versions has it.
@@ -73,11 +76,12 @@ impl Store {
         let result_bytes = number("result limit", new.limits.result_bytes)?;
         let log_bytes = i32::try_from(new.limits.log_bytes).context("log limit is over 2 GiB")?;
         let follow_ups = i32::try_from(new.limits.follow_ups).context("follow-up limit is over 2^31")?;
+        let grants = serde_json::to_value(new.grants).context("writing the grants")?;
         let timeout_ms = i32::try_from(new.limits.timeout.as_millis()).context("timeout is over 24 days")?;
         let row = self
             .row(
                 "uploading the module",
-                "-- push_module\nselect * from leasehold.push_module($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+                "-- push_module\nselect * from leasehold.push_module($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
                 &[
                     (&new.tenant, Type::TEXT),
                     (&new.name, Type::TEXT),
@@ -93,6 +97,7 @@ impl Store {
                     (/* activate */ &new.activate, Type::BOOL),
                     (&retry_json(&new.retry), Type::JSONB),
                     (/* follow_ups */ &follow_ups, Type::INT4),
+                    (/* grants */ &grants, Type::JSONB),
                 ],
             )
             .await?;
@@ -149,7 +154,7 @@ impl Store {
     pub async fn module_versions(&self, tenant: &str, name: &str) -> anyhow::Result<Vec<VersionRow>> {
         let sql = "-- module_versions
             select v.version, v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes,
-                   v.follow_ups, v.on_failure, v.imports, v.retry, v.created_at::text as created_at, octet_length(b.bytes)::bigint as size_bytes,
+                   v.follow_ups, v.grants, v.on_failure, v.imports, v.retry, v.created_at::text as created_at, octet_length(b.bytes)::bigint as size_bytes,
                    v.version is not distinct from m.active_version as active
               from leasehold.module_versions v
               join leasehold.modules m using (module_id) join leasehold.tenants t on t.tenant_id = m.tenant_id
@@ -165,6 +170,7 @@ impl Store {
                     digest: hex::encode(get::<Vec<u8>>(row, "digest")?),
                     size_bytes: get(row, "size_bytes")?,
                     limits: limits(row)?,
+                    grants: grants(row)?,
                     on_failure: get(row, "on_failure")?,
                     imports: get(row, "imports")?,
                     retry: get(row, "retry")?,
@@ -182,7 +188,7 @@ impl Store {
         version: i32,
     ) -> anyhow::Result<Option<(ModuleVersion, String)>> {
         let sql = "-- module_version
-            select v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes, v.follow_ups, v.on_failure, v.retry,
+            select v.digest, v.kind::text as kind, v.fuel, v.memory_bytes, v.timeout_ms, v.result_bytes, v.log_bytes, v.follow_ups, v.grants, v.on_failure, v.retry,
                    coalesce(m.name, m.removed_name) as module_name, t.name as tenant_name
               from leasehold.module_versions v
               join leasehold.modules m using (module_id) join leasehold.tenants t on t.tenant_id = m.tenant_id
@@ -196,6 +202,7 @@ impl Store {
             digest: digest(&get::<Vec<u8>>(row, "digest")?)?,
             kind: get::<String>(row, "kind")?.parse()?,
             limits: limits(row)?,
+            grants: grants(row)?.into(),
             on_failure: on_failure(row)?,
             retry: retry(&get(row, "retry")?),
         };
@@ -222,6 +229,10 @@ pub(super) fn limits(row: &Row) -> anyhow::Result<Limits> {
         log_bytes: u64::from(get::<i32>(row, "log_bytes")?.unsigned_abs()),
         follow_ups: get::<i32>(row, "follow_ups")?.unsigned_abs(),
     })
+}
+
+pub(super) fn grants(row: &Row) -> anyhow::Result<Grants> {
+    serde_json::from_value(get(row, "grants")?).context("reading the grants")
 }
 
 pub(super) fn on_failure(row: &Row) -> anyhow::Result<Vec<(FailureKind, OnFailure)>> {

@@ -47,7 +47,7 @@ impl Report {
             Settlement::Release { .. } | Settlement::Snooze { .. } | Settlement::FinishCancel => 0,
         };
         let follow_ups: usize = self.follow_ups.iter().map(|job| 128 + job.payload.len()).sum();
-        128 + own + self.log.bytes.len() + follow_ups
+        128 + own + self.log.weight() + follow_ups
     }
 }
 
@@ -246,7 +246,7 @@ impl UsageColumns {
             wall_us: column(batch, |report| i64::try_from(report.usage.wall.as_micros()).unwrap_or(i64::MAX)),
             cpu_us: column(batch, |report| i64::try_from(report.usage.cpu.as_micros()).unwrap_or(i64::MAX)),
             memory_peak_bytes: column(batch, |report| count(report.usage.memory_peak_bytes)),
-            logs: column(batch, |report| (!report.log.is_empty()).then(|| report.log.to_text())),
+            logs: column(batch, |report| (!report.log.is_empty()).then(|| report.log.to_rows())),
             log_dropped_bytes: column(batch, |report| count(report.log.dropped_bytes)),
         }
     }

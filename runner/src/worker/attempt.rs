@@ -10,10 +10,11 @@ use tokio::sync::{mpsc, watch};
 use tracing::{error, warn};
 
 use super::claimer::Room;
-use super::{Shared, Stage};
+use super::{Shared, Stage, notes};
 use crate::job::{Claim, JobId, Limits};
 use crate::outcome::{Failure, FailureKind, Outcome, Run, Stop};
 use crate::sandbox::{JobInput, LoadError, PrepareError, RunControl};
+use crate::secrets::Secrets;
 use crate::settlement::{HOST_FAULT_DELAY, Settlement, decide};
 use crate::store::{ClaimedJob, Report};
 
@@ -79,8 +80,22 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
             return unrun(settlement);
         }
     };
+    if let Ok(prepared) = &prepared
+        && lease_no > 1
+        && prepared.asks_for_checkpoint()
+    {
+        match shared.store.checkpoint(job_id, lease_no).await {
+            Ok(Some(checkpoint)) => control.notes().begin_with(checkpoint),
+            Ok(None) => {}
+            Err(cause) => return unrun(release(job_id, &cause)),
+        }
+    }
+    let secrets = match shared.secrets.get(claim.tenant, &claim.module.grants.secrets).await {
+        Ok(secrets) => secrets,
+        Err(cause) => return unrun(release(job_id, &cause)),
+    };
     let run = match prepared {
-        Ok(prepared) => shared.sandbox.run(&prepared, input(&claim), &claim.limits, &control).await,
+        Ok(prepared) => shared.sandbox.run(&prepared, input(&claim, &secrets), &claim.limits, &control).await,
         // The system refused something to the worker: no fault of the module's.
         Err(cause @ LoadError::Prepare(PrepareError::Host(_))) => return unrun(release(job_id, &cause.into())),
         Err(LoadError::Prepare(refused)) => {
@@ -95,6 +110,7 @@ async fn attempt(shared: &Shared, dispatched: Dispatched, waiting_for_exit: bool
         warn!(%job_id, lease_no, "stopped: the lease is lost or about to run out");
     }
     let settlement = decide(&claim, run.outcome, control.cancel_requested(), rand::random());
+    notes::write_last(shared, job_id, lease_no, &control, &settlement).await;
     Report { job_id, lease_no, settlement, usage: run.usage, log: run.log, follow_ups: run.follow_ups }
 }
 
@@ -114,7 +130,7 @@ fn claim(job: ClaimedJob, version: &Arc<crate::job::ModuleVersion>, tenant_name:
     }
 }
 
-fn input(claim: &Claim) -> JobInput<'_> {
+fn input<'a>(claim: &'a Claim, secrets: &'a Arc<Secrets>) -> JobInput<'a> {
     JobInput {
         id: claim.job_id,
         tenant: &claim.tenant_name,
@@ -124,6 +140,8 @@ fn input(claim: &Claim) -> JobInput<'_> {
         max_attempts: claim.max_attempts,
         payload: &claim.payload,
         deterministic: None,
+        grants: &claim.module.grants,
+        secrets,
     }
 }
 

@@ -17,6 +17,8 @@ struct Inner {
     claims: HashMap<i64, OpenClaim>,
     /// Claims whose jobs are all settled: the next heartbeat deletes them.
     closed: Vec<i64>,
+    /// Jobs whose runs have ended and left something in the database that goes with them.
+    ended: Vec<JobId>,
 }
 
 #[derive(Default)]
@@ -48,6 +50,7 @@ impl Held {
             // It came back to this very worker before the old run was over, so that run is a lost one.
             if let Some(old) = inner.jobs.insert(id, HeldJob { claim_id, lease_no, control }) {
                 old.control.stop(Stop::LeaseLost);
+                inner.note_end(id, &old.control);
                 inner.close_one(old.claim_id);
             }
         }
@@ -62,6 +65,7 @@ impl Held {
                 continue;
             }
             let held = inner.jobs.remove(&id).expect("just seen");
+            inner.note_end(id, &held.control);
             inner.close_one(held.claim_id);
         }
     }
@@ -94,6 +98,20 @@ impl Held {
     pub fn known_claims(&self) -> Vec<i64> {
         let inner = self.inner();
         inner.claims.keys().chain(&inner.closed).copied().collect()
+    }
+
+    /// All runs of now.
+    pub fn runs(&self) -> Vec<(JobId, i32, RunControl)> {
+        self.inner().jobs.iter().map(|(id, held)| (*id, held.lease_no, held.control.clone())).collect()
+    }
+
+    pub fn take_ended(&self) -> Vec<JobId> {
+        std::mem::take(&mut self.inner().ended)
+    }
+
+    /// Puts back what could not be dropped.
+    pub fn still_ended(&self, ended: Vec<JobId>) {
+        self.inner().ended.extend(ended);
     }
 
     pub fn take_closed(&self) -> Vec<i64> {
@@ -144,6 +162,12 @@ impl Held {
 }
 
 impl Inner {
+    fn note_end(&mut self, id: JobId, control: &RunControl) {
+        if control.notes().left_something() {
+            self.ended.push(id);
+        }
+    }
+
     fn close_one(&mut self, claim_id: i64) {
         let open = self.claims.get_mut(&claim_id).expect("a held job's claim is open");
         open.jobs -= 1;

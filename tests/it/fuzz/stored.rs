@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::outcome::{Failure, FailureKind, Log, clean_text, clip_text};
+use leasehold::outcome::{Failure, FailureKind, Log, LogStream, clean_text, clip_text};
 use leasehold::settlement::{Settled, Settlement};
 use leasehold_tests::{TestDb, report};
 use rand::Rng as _;
@@ -66,7 +66,8 @@ fn check(bytes: &[u8]) -> Result<(), String> {
             return Err(format!("cut to {limit} bytes it has {}", clipped.len()));
         }
     }
-    let log = Log { bytes: bytes.to_vec(), dropped_bytes: bytes.len() as u64 / 3, dropped_at: bytes.len() / 2 };
+    let log = Log::of(LogStream::Stdout, bytes);
+    let log = Log { dropped_bytes: bytes.len() as u64 / 3, dropped_at: log.lines.len() / 2, ..log };
     clean(&log.to_text())
 }
 
@@ -92,7 +93,7 @@ async fn whatever_a_guest_says_is_stored_and_shown() {
             _ => Settlement::Bury { failure },
         };
         let mut report = report(job, settlement);
-        report.log = Log { bytes: bytes.clone(), dropped_bytes: 1, dropped_at: bytes.len() / 2 };
+        report.log = Log { dropped_bytes: 1, dropped_at: 1, ..Log::of(LogStream::Stdout, &bytes) };
         said.push(bytes);
         report
     });
@@ -105,7 +106,7 @@ async fn whatever_a_guest_says_is_stored_and_shown() {
             _ => clean(&shown.error.expect("a message")).unwrap_or_else(|problem| panic!("{problem}")),
         }
         let [attempt] = &db.attempts(job.id).await[..] else { panic!("job {} has not one attempt", job.id) };
-        let log = Log { bytes: said.clone(), dropped_bytes: 1, dropped_at: said.len() / 2 };
+        let log = Log { dropped_bytes: 1, dropped_at: 1, ..Log::of(LogStream::Stdout, &said) };
         assert_eq!(attempt.log, Some(log.to_text()));
     }
 }

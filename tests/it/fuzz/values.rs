@@ -77,8 +77,8 @@ fn check(payload: &[u8]) -> Result<(), String> {
 }
 
 fn bounded(run: &Run) -> Result<(), String> {
-    if run.follow_ups.len() > 3 || run.log.bytes.len() as u64 > LIMITS.log_bytes {
-        return Err(format!("{} follow-up jobs, {} bytes of log", run.follow_ups.len(), run.log.bytes.len()));
+    if run.follow_ups.len() > 3 || run.log.weight() as u64 > LIMITS.log_bytes {
+        return Err(format!("{} follow-up jobs, {} bytes of log", run.follow_ups.len(), run.log.weight()));
     }
     match &run.outcome {
         Outcome::Failed(failure) if failure.kind == FailureKind::Host => Err(failure.message.clone()),

@@ -42,7 +42,7 @@ fn all_missing_imports_of_a_component_are_listed_at_once() {
     let component = wat::parse_str(
         r#"(component
             (import "acme:kv/store@0.1.0" (instance (export "get" (func)) (export "set" (func))))
-            (import "wasi:http/outgoing-handler@0.2.6" (instance (export "handle" (func))))
+            (import "wasi:http/incoming-handler@0.2.6" (instance (export "handle" (func))))
             (import "leasehold:job/host@1.4.0" (instance (export "teleport" (func)) (export "cancel-requested" (func (result bool)))))
             (import "wasi:cli/exit@0.2.3" (instance (export "exit" (func (param "status" (result))))))
             (import "plain" (func))
@@ -58,7 +58,7 @@ fn all_missing_imports_of_a_component_are_listed_at_once() {
     let names: Vec<_> = missing.iter().map(|import| import.name.as_str()).collect();
     assert_eq!(
         names,
-        ["acme:kv/store@0.1.0", "wasi:http/outgoing-handler@0.2.6", "leasehold:job/host@1.4.0#teleport", "plain"]
+        ["acme:kv/store@0.1.0", "wasi:http/incoming-handler@0.2.6", "leasehold:job/host@1.4.0#teleport", "plain"]
     );
     assert_eq!(SANDBOX.inspect(&component).missing, missing);
 }

@@ -95,9 +95,18 @@ async fn a_broken_abi_is_the_modules_fault() {
 
 #[tokio::test]
 async fn too_much_in_one_call_is_the_modules_fault() {
-    let flooded = run(&core("giant_log"), b"", &Limits { memory_bytes: 64 << 20, ..LIMITS }).await;
+    let flooded = run(&core("giant_checkpoint"), b"", &Limits { memory_bytes: 64 << 20, ..LIMITS }).await;
     assert_eq!(failure(&flooded).kind, FailureKind::Abi, "{:?}", flooded.outcome);
     assert!(failure(&flooded).message.contains("16777216 bytes"), "{}", failure(&flooded).message);
+}
+
+#[tokio::test]
+async fn a_giant_message_is_cut_and_ends_nothing() {
+    let logged =
+        run(&core("giant_log"), b"ok", &Limits { memory_bytes: 64 << 20, log_bytes: 64 << 10, ..LIMITS }).await;
+    assert_eq!(result(&logged), b"ok");
+    let kept = 16 << 10;
+    assert!(logged.log.to_text().ends_with(&format!("[... {} bytes more]\n", (20 << 20) - kept)));
 }
 
 #[tokio::test]

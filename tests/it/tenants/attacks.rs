@@ -484,7 +484,7 @@ async fn no_table_is_a_tenants_to_touch_and_no_function_that_was_not_granted() {
         .await;
     assert_eq!(
         granted.join(" "),
-        "activate_module as_json cancel enqueue enqueue_bytes enqueue_many explain fire_schedule my_tenant_names my_tenants new_group \
+        "activate_module as_json cancel enqueue enqueue_bytes enqueue_many explain fire_schedule log_rows log_text my_tenant_names my_tenants new_group \
          pause_schedule push_module quota redrive redrive_many remove_module result resume_schedule schedule schedule_bytes \
          schedule_is_held sealed unschedule wait"
     );

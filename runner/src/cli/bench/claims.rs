@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use super::Args;
 use super::measure::{self, MODULE, QUEUE, medians};
 use super::report::{Report, Target};
+use crate::grants::Grants;
 use crate::job::{Limits, ModuleKind};
 use crate::settlement::{Settled, Settlement};
 use crate::store::{BareEnd, Batch, Bounds, ClaimedJob, NewVersion, Report as RunReport, Store};
@@ -34,6 +35,7 @@ pub async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
             kind,
             bytes,
             limits,
+            grants: Grants::usual(),
             on_failure: &[],
             imports: &[],
             activate: true,

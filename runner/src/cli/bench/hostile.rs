@@ -11,6 +11,7 @@ use super::measure::{self, BULK, MODULE, QUEUE};
 use super::report::{Report, Target};
 use super::worker::Running;
 use crate::cli::module::inspect;
+use crate::grants::Grants;
 use crate::job::Limits;
 use crate::retry::RetrySettings;
 use crate::sandbox::{Sandbox, SandboxConfig};
@@ -91,6 +92,7 @@ async fn upload_faults(store: &Store, own: &Args) -> anyhow::Result<()> {
         kind: inspected.kind,
         bytes: &inspected.bytes,
         limits: LIMITS,
+        grants: Grants::usual(),
         on_failure: &[],
         imports: &inspected.verdict.imports,
         activate: true,

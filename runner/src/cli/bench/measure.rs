@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::Args;
 use crate::cli::module::{Inspected, inspect};
+use crate::grants::Grants;
 use crate::job::Limits;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::store::{NewVersion, Store};
@@ -51,6 +52,7 @@ pub async fn upload(store: &Store, file: &Path, tenants: &[String]) -> anyhow::R
             kind,
             bytes: &bytes,
             limits,
+            grants: Grants::usual(),
             on_failure: &[],
             imports,
             activate: true,

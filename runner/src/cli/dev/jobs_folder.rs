@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::build::{self, Built, Workspace};
 use super::toolchain::Target;
 use crate::cli::module::Upload;
+use crate::grants::Grants;
 use crate::job::{Digest, Limits};
 use crate::outcome::{FailureKind, OnFailure};
 use crate::sandbox::{Compiler, Sandbox, SandboxConfig};
@@ -138,17 +139,18 @@ impl JobsFolder {
         if self.uploaded.get(&built.file) == Some(&digest) {
             return Ok(None);
         }
-        // Limits that somebody gave an earlier version with `module push` stay.
+        // Limits and grants that somebody gave an earlier version with `module push` stay.
         let newest = self.store.module_versions(TENANT, &built.name).await?.into_iter().next();
-        let (limits, on_failure) = match newest {
-            Some(newest) => (newest.limits, overrides(&newest.on_failure)?),
-            None => (Limits::default(), Vec::new()),
+        let (limits, grants, on_failure) = match newest {
+            Some(newest) => (newest.limits, newest.grants, overrides(&newest.on_failure)?),
+            None => (Limits::default(), Grants::default(), Vec::new()),
         };
         let upload = Upload {
             tenant: TENANT,
             name: &built.name,
             file: &built.file,
             limits,
+            grants: &grants,
             on_failure: &on_failure,
             activate: true,
             retry: Default::default(),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::cli::print;
 use crate::cli::run::{as_json, usage_table};
+use crate::grants::Grants;
 use crate::harness::{Ending, Tried, advice};
 use crate::job::{Limits, ModuleKind};
 use crate::sandbox::{Inspection, Need};
@@ -18,6 +19,7 @@ pub(super) struct Verdict {
     pub limits: Limits,
     /// A run of it with a payload.
     pub trial: Option<Tried>,
+    pub grants: Grants,
 }
 
 impl Verdict {
@@ -25,6 +27,9 @@ impl Verdict {
     fn is_granted(&self, need: &Need) -> bool {
         match need.capability {
             "follow_ups" => self.limits.follow_ups > 0,
+            "config" => !self.grants.config.is_empty(),
+            "secrets" => !self.grants.secrets.is_empty(),
+            "http" => !self.grants.http.is_empty(),
             _ => false,
         }
     }

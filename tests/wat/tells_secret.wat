@@ -1,0 +1,15 @@
+;; Asks for the secret whose name is its payload, and shows it in every way: in the log, on stderr and as its result; or, where the name begins
+;; with "f", as its failure. Where there is none, it is dead with the reason.
+(import "leasehold:job/host@1.0.0" "secret" (func $secret (param i32 i32 i32)))
+(import "leasehold:job/host@1.0.0" "progress" (func $progress (param f32 i32 i32) (result i32)))
+(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+(func $run (param $at i32) (param $len i32) (result i32)
+  (call $secret (local.get $at) (local.get $len) (i32.const 2048))
+  (if (i32.load8_u (i32.const 2048))
+    (then (return (call $dead (i32.load (i32.const 2056)) (i32.load (i32.const 2060))))))
+  (call $log (i32.const 2) (i32.load (i32.const 2052)) (i32.load (i32.const 2056)))
+  (drop (call $progress (f32.const 0.5) (i32.load (i32.const 2052)) (i32.load (i32.const 2056))))
+  (drop (call $write (i32.const 2) (i32.const 2052) (i32.const 1) (i32.const 2064)))
+  (if (i32.eq (i32.load8_u (local.get $at)) (i32.const 0x66))
+    (then (return (call $dead (i32.load (i32.const 2052)) (i32.load (i32.const 2056))))))
+  (call $ok (i32.load (i32.const 2052)) (i32.load (i32.const 2056))))
