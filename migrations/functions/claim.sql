@@ -84,19 +84,18 @@ begin
     select exists (select from leasehold.paused_queues) as paused,
            exists (select from leasehold.modules m where m.active_version is null and m.name is not null)
            or exists (select from leasehold.gates g where g.kind <> 'key' and g.name = '' and (g.kind in ('cap', 'rate') or g.paused_at is not null)) as scoped,
-           exists (select from leasehold.gate_lines l where l.queue = any(p_queues) and l.opens_at <= v_now) as open
+           (select count(*) from (select from leasehold.gate_lines l
+                                   where l.queue = any(p_queues) and l.opens_at <= v_now
+                                     and not exists (select from leasehold.paused_queues p where p.queue = l.queue) limit c_lines) l) as open
       into v_state;
     v_scoped := v_state.scoped;
+    v_open := v_state.open;
     if v_state.paused then
         v_queues := array(select q from unnest(p_queues) with ordinality u(q, n) where not exists (select from leasehold.paused_queues p where p.queue = q) order by n);
     end if;
     lane_queues := '{}'; lane_priorities := '{}'; lane_run_ats := '{}'; lane_ids := '{}';
 
     -- The gates that have opened. Those that somebody else is at are looked at again soon.
-    if v_state.open then
-        select count(*) into v_open from (
-            select from leasehold.gate_lines l where l.queue = any(v_queues) and l.opens_at <= v_now order by l.opens_at limit c_lines) l;
-    end if;
     if v_open > 0 then
         for v_gate in
             select l.queue as line_queue, g.* from leasehold.gate_lines l join leasehold.gates g on g.gate_id = l.gate_id
@@ -110,8 +109,8 @@ begin
                 -- No more are picked than can go through, but one at least.
                 v_gate_rooms := v_gate_rooms || case
                     when v_gate.kind in ('key', 'cap') then greatest(coalesce(v_gate.wanted, v_gate.max) - v_gate.running, 1)
-                    when v_gate.kind = 'rate' then floor(least(v_gate.burst, 1 + v_gate.tokens
-                                                               + v_gate.per_second * greatest(extract(epoch from v_now - v_gate.refilled_at), 0)))::int
+                    when v_gate.kind = 'rate' then floor(least(v_gate.burst, 1 + leasehold.tokens_at(v_gate.tokens, v_gate.refilled_at, v_gate.per_second,
+                                                                                                     v_gate.burst, v_now)))::int
                     else p_limit end;
             else
                 delete from leasehold.gate_lines l where l.gate_id = v_gate.gate_id and l.queue = v_gate.line_queue;
