@@ -6,6 +6,7 @@
 //! listener needs a connection of its own.
 
 mod bench;
+mod bounds;
 mod claim;
 mod connect;
 mod db_instant;
@@ -17,6 +18,7 @@ mod migrate;
 mod module;
 mod schedule;
 mod settle;
+mod share;
 mod worker;
 
 use std::fmt;
@@ -31,8 +33,10 @@ use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 pub(crate) use bench::BareEnd;
-pub use claim::{Bounds, Claimed, ClaimedJob};
+pub use bounds::{Bounds, ReadyLane, TenantLane, Turn};
+pub use claim::{Claimed, ClaimedJob};
 pub use connect::Database;
+pub use db_instant::DbInstant;
 pub use job::{Conflict, JobDetails, JobFilter, JobRow, NewJob, QueueStat, Reason, Redrive};
 pub use limits::{LimitRow, Scope};
 pub use listen::{Listener, Notice};
@@ -41,6 +45,7 @@ pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
 pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use settle::{Batch, CRASH_LIMIT, Report};
+pub use share::Shares;
 pub use worker::{Beat, WorkerId};
 
 /// How long any one statement may take before its connection is given up. Well below a lease, so that a dead connection

@@ -16,6 +16,7 @@ mod held;
 mod modules;
 mod queues;
 mod settler;
+mod shares;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,6 +34,7 @@ use crate::store::{Database, Listener, Store, WorkerId};
 use held::Held;
 use modules::Modules;
 pub use queues::Queues;
+use shares::Shares;
 
 /// How a worker behaves. Every field has a default.
 #[derive(Debug, Clone)]
@@ -118,6 +120,7 @@ struct Shared {
     id: WorkerId,
     held: Held,
     modules: Modules,
+    shares: Shares,
     counters: Arc<Counters>,
 }
 
@@ -147,6 +150,7 @@ pub async fn run(
         sandbox,
         id,
         held: Held::default(),
+        shares: Shares::default(),
         counters,
     });
 

@@ -6,6 +6,7 @@ mod cli;
 mod drain;
 mod enqueue;
 mod explain;
+mod fair;
 mod fencing;
 mod follow_ups;
 mod gates;

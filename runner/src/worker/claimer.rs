@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// How often stragglers are looked for, at most; and never more than this share of the time is spent on it.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 const STRAGGLERS_SHARE: u32 = 20;
+/// How often weights are read.
+const WEIGHTS: Duration = Duration::from_secs(5);
 
 /// Room for jobs: how many are here, and a bell for when one has left.
 #[derive(Default)]
@@ -79,6 +81,8 @@ pub struct Claimer {
     /// A NOTIFY does not arrive, however long one waits for it.
     unheard: bool,
     rate: Rate,
+    /// Tenants share; not yet where the last step of a migration is still to be made.
+    sharing: Arc<AtomicBool>,
 }
 
 impl Claimer {
@@ -101,6 +105,7 @@ impl Claimer {
             hearing: false,
             unheard: false,
             rate: Rate::new(),
+            sharing: Arc::default(),
         }
     }
 
@@ -116,6 +121,8 @@ impl Claimer {
     pub async fn run(mut self, mut stage: watch::Receiver<Stage>) {
         let stragglers =
             tokio::spawn(look_for_stragglers(self.shared.clone(), self.bounds.clone(), self.requeued.clone()));
+        read_weights(&self.shared, &self.sharing).await;
+        let weights = tokio::spawn(keep_weights(self.shared.clone(), self.sharing.clone()));
         let mut retry = RETRY.0;
         // A claim under way is always waited for: its jobs would be nobody's.
         while let Some(limit) = unless_draining(&mut stage, self.wait_for_room()).await {
@@ -137,6 +144,9 @@ impl Claimer {
                 }
                 continue;
             }
+            if claimed.again {
+                continue;
+            }
             self.busy_claims = 0;
             let newly = self.notified_until.is_none() && !self.unheard;
             if self.unheard {
@@ -153,8 +163,10 @@ impl Claimer {
                 unless_draining(&mut stage, self.sleep(claimed.next_due)).await;
             }
         }
-        stragglers.abort();
-        let _ = stragglers.await;
+        for looking in [stragglers, weights] {
+            looking.abort();
+            let _ = looking.await;
+        }
     }
 
     /// After a claim that failed it is not known whether it was committed.
@@ -192,12 +204,21 @@ impl Claimer {
     async fn claim_once(&mut self, limit: usize) -> anyhow::Result<ClaimedNow> {
         let Shared { config, store, held, counters, .. } = &*self.shared;
         let (queues, queue_first) = config.queues.draw();
+        let turns = self.sharing.load(Relaxed).then(|| match self.bounds.ready() {
+            ready if ready.is_empty() => Vec::new(),
+            ready => self.shared.shares.turns(&ready, (&queues, queue_first), limit),
+        });
         let sent = Instant::now();
-        let Claimed { claim_id, jobs, next_due } =
-            store.claim(self.shared.id, (&queues, queue_first), limit, config.lease, &self.bounds).await?;
+        let Claimed { claim_id, mut jobs, next_due } =
+            store.claim(self.shared.id, (&queues, queue_first), limit, config.lease, &self.bounds, turns).await?;
         counters.claims.fetch_add(1, Relaxed);
         let count = jobs.len();
-        let Some(claim_id) = claim_id else { return Ok(ClaimedNow { next_due, count }) };
+        let Some(claim_id) = claim_id else {
+            let aside = self.bounds.aside();
+            let next_due = [next_due, aside].into_iter().flatten().min();
+            return Ok(ClaimedNow { next_due, count, again: self.bounds.is_ready() });
+        };
+        self.shared.shares.begin(&mut jobs);
         debug!(claim_id, count, "claimed");
         let stop_at = sent + config.lease - config.lease_margin();
         let dispatched: Vec<_> = jobs
@@ -214,7 +235,7 @@ impl Claimer {
             // The slots outlive the claimer, so the queue is open.
             let _ = self.dispatch.try_send(job);
         }
-        Ok(ClaimedNow { next_due, count })
+        Ok(ClaimedNow { next_due, count, again: true })
     }
 
     async fn sleep(&mut self, next_due: Option<Duration>) {
@@ -276,6 +297,8 @@ impl Claimer {
 struct ClaimedNow {
     next_due: Option<Duration>,
     count: usize,
+    /// Jobs are known that the next claim can bring.
+    again: bool,
 }
 
 /// How many jobs this worker ends a second, from which follows how many are worth claiming ahead.
@@ -316,6 +339,24 @@ async fn look_for_stragglers(shared: Arc<Shared>, bounds: Arc<Bounds>, found: Ar
             Err(cause) => warn!("{cause:#}"),
         }
         wait = STRAGGLERS.max(started.elapsed() * STRAGGLERS_SHARE);
+    }
+}
+
+/// Reads the tenants' weights now and then.
+async fn keep_weights(shared: Arc<Shared>, sharing: Arc<AtomicBool>) {
+    loop {
+        tokio::time::sleep(jittered(WEIGHTS)).await;
+        read_weights(&shared, &sharing).await;
+    }
+}
+
+async fn read_weights(shared: &Shared, sharing: &AtomicBool) {
+    match shared.store.shares().await {
+        Ok(shares) => {
+            shared.shares.set_weights(shares.weights);
+            sharing.store(shares.ready, Relaxed);
+        }
+        Err(cause) => warn!("{cause:#}"),
     }
 }
 
