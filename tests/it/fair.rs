@@ -71,6 +71,9 @@ async fn what_fits_is_taken_and_of_more_it_is_answered_whose_it_is() {
     let [a, b] = [enqueue(&db, "a", 3).await, enqueue(&db, "b", 3).await];
     assert_eq!(ids(&db, &claimer, 5, vec![]).await, []);
     assert_eq!(ready(&claimer.bounds), [(tenant(&db, "a").await.0, 0), (tenant(&db, "b").await.0, 0)]);
+    let looking = db.claimer().await;
+    assert_eq!(ids(&db, &looking, 0, vec![]).await, []);
+    assert_eq!(ready(&looking.bounds), ready(&claimer.bounds), "one may look without wanting any");
     let other = db.claimer().await;
     assert_eq!(ids(&db, &other, 6, vec![]).await, [a, b].concat());
     assert!(!other.bounds.is_ready());

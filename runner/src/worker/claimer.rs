@@ -33,6 +33,12 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// How often stragglers are looked for, at most; and never more than this share of the time is spent on it.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 const STRAGGLERS_SHARE: u32 = 20;
+/// After so long without a claim it is looked who has come meanwhile before turns are given: where runs are long, a tenant that
+/// has just come would wait for two of them otherwise.
+const LOOK_FIRST: Duration = Duration::from_millis(5);
+/// So many claims in a row may bring nothing though jobs are known to wait; then somebody else holds them, and it pauses.
+const FRUITLESS: u32 = 3;
+const FRUITLESS_PAUSE: Duration = Duration::from_millis(20);
 /// How often weights are read.
 const WEIGHTS: Duration = Duration::from_secs(5);
 
@@ -81,6 +87,8 @@ pub struct Claimer {
     /// A NOTIFY does not arrive, however long one waits for it.
     unheard: bool,
     rate: Rate,
+    fruitless: u32,
+    last_claim: Instant,
     /// Tenants share; not yet where the last step of a migration is still to be made.
     sharing: Arc<AtomicBool>,
 }
@@ -105,6 +113,8 @@ impl Claimer {
             hearing: false,
             unheard: false,
             rate: Rate::new(),
+            fruitless: 0,
+            last_claim: Instant::now(),
             sharing: Arc::default(),
         }
     }
@@ -138,6 +148,7 @@ impl Claimer {
             };
             retry = RETRY.0;
             if claimed.count > 0 {
+                self.fruitless = 0;
                 self.busy_claims += 1;
                 if self.busy_claims >= BUSY_CLAIMS && self.notified_until.is_some() {
                     self.ask_for_notices(Duration::ZERO).await;
@@ -145,7 +156,10 @@ impl Claimer {
                 continue;
             }
             if claimed.again {
-                continue;
+                self.fruitless += 1;
+                if self.fruitless <= FRUITLESS {
+                    continue;
+                }
             }
             self.busy_claims = 0;
             let newly = self.notified_until.is_none() && !self.unheard;
@@ -202,21 +216,30 @@ impl Claimer {
     }
 
     async fn claim_once(&mut self, limit: usize) -> anyhow::Result<ClaimedNow> {
-        let Shared { config, store, held, counters, .. } = &*self.shared;
+        let shared = self.shared.clone();
+        let Shared { config, store, held, counters, .. } = &*shared;
         let (queues, queue_first) = config.queues.draw();
-        let turns = self.sharing.load(Relaxed).then(|| match self.bounds.ready() {
+        let sharing = self.sharing.load(Relaxed);
+        if sharing && self.bounds.is_ready() && self.last_claim.elapsed() > LOOK_FIRST {
+            store
+                .claim(self.shared.id, (&queues, queue_first), 0, config.lease, &self.bounds, Some(Vec::new()))
+                .await?;
+        }
+        let turns = sharing.then(|| match self.bounds.ready() {
             ready if ready.is_empty() => Vec::new(),
             ready => self.shared.shares.turns(&ready, (&queues, queue_first), limit),
         });
         let sent = Instant::now();
+        self.last_claim = sent;
         let Claimed { claim_id, mut jobs, next_due } =
             store.claim(self.shared.id, (&queues, queue_first), limit, config.lease, &self.bounds, turns).await?;
         counters.claims.fetch_add(1, Relaxed);
         let count = jobs.len();
         let Some(claim_id) = claim_id else {
-            let aside = self.bounds.aside();
-            let next_due = [next_due, aside].into_iter().flatten().min();
-            return Ok(ClaimedNow { next_due, count, again: self.bounds.is_ready() });
+            let again = self.bounds.is_ready();
+            let next_due =
+                [next_due, self.bounds.aside(), again.then_some(FRUITLESS_PAUSE)].into_iter().flatten().min();
+            return Ok(ClaimedNow { next_due, count, again });
         };
         self.shared.shares.begin(&mut jobs);
         debug!(claim_id, count, "claimed");
