@@ -25,8 +25,9 @@ begin
     grant select, insert on leasehold.new_jobs to leasehold_worker, leasehold_producer;
     grant execute on all functions in schema leasehold to leasehold_worker;
     revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue, leasehold.make_gates,
-        leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.wait_at_gates, leasehold.begin_sharing, leasehold.after_end, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
-        leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for,
+        leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.wait_at_gates, leasehold.begin_sharing, leasehold.after_end,
+        leasehold.conclude, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
+        leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for, leasehold.gate_code,
         leasehold.check_cron, leasehold.find_schedule, leasehold.enqueue_scheduled
         from leasehold_worker;
     grant select on leasehold.tenants, leasehold.modules, leasehold.module_versions, leasehold.module_bytes, leasehold.workers, leasehold.schema_version

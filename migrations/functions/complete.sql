@@ -34,15 +34,6 @@ begin
     select array_agg(e.id) as ids, (select array_agg(g) from ended f, unnest(f.held_gates) g) as places,
            array_agg(e.id) filter (where (e.options -> 'notify')::boolean) as told
       into v_ended from ended e;
-    -- Asked here, since most batches need none of these calls.
-    if v_ended.places is not null then
-        perform leasehold.leave_gates(v_ended.places);
-    end if;
-    if exists (select from leasehold.dependencies d where d.after_id = any(v_ended.ids)) then
-        perform leasehold.after_end(v_ended.ids, 'done');
-    end if;
-    if v_ended.told is not null then
-        perform leasehold.tell(v_ended.told, 'done');
-    end if;
+    perform leasehold.conclude(v_ended.ids, 'done', v_ended.places, v_ended.told);
     return query select unnest(v_ended.ids);
 end $$;

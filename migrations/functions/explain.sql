@@ -18,6 +18,8 @@ declare
     v_now timestamptz := clock_timestamp();
     v_row record;
     v_kept boolean := false;
+    v_limit int;
+    v_whose text;
     v_ahead bigint;
     v_others bigint;
     v_per_second float8;
@@ -72,26 +74,27 @@ begin
              or (g.kind in ('pause', 'cap', 'rate') and g.module_id in (0, v_job.module_id) and g.name = ''))
          order by g.gate_id
     loop
-        code := null; until := null;
-        message := case when v_row.module_id = 0 then 'tenant ' || v_job.tenant else 'module ' || v_job.module end;
-        if v_row.kind = 'pause' and v_row.paused_at is not null then
-            code := case when v_row.module_id = 0 then 'tenant_paused' else 'module_paused' end;
-            message := format('%s was paused at %s: %s', message, v_row.paused_at, v_row.reason);
-        elsif v_row.kind = 'cap' and v_row.running >= v_row.wanted then
-            code := 'at_cap';
-            message := format('%s of %s jobs of %s that may run do', v_row.running, v_row.wanted, message);
-        elsif v_row.kind = 'key' and v_row.running >= coalesce((v_job.options ->> 'concurrency_limit')::int, 1) then
-            code := 'key_held';
-            message := format('%s of %s jobs of concurrency key %s that may run do: %s', v_row.running, coalesce((v_job.options ->> 'concurrency_limit')::int, 1),
-                              quote_literal(v_row.name),
-                              (select string_agg('job ' || h.id, ', ') from (
-                                  select j.id from leasehold.claims c, unnest(c.job_ids) i join leasehold.live_jobs j on j.id = i and j.running
-                                   where v_row.gate_id = any(j.held_gates) order by j.id limit 5) h));
-        elsif v_row.kind = 'rate' and v_row.token_at > v_now then
-            code := 'rate'; until := v_row.token_at;
-            message := format('%s may begin %s jobs a second and has begun them; the next one may at %s',
-                              case when v_row.name = '' then message else 'rate key ' || quote_literal(v_row.name) end, round(v_row.per_second::numeric, 6), v_row.token_at);
-        end if;
+        until := null;
+        v_limit := coalesce(v_row.wanted, (v_job.options ->> 'concurrency_limit')::int, 1);
+        code := leasehold.gate_code(v_row.kind, v_row.module_id, v_row.paused_at, v_row.running, v_limit, v_row.token_at, v_now);
+        v_whose := case when v_row.module_id = 0 then 'tenant ' || v_job.tenant else 'module ' || v_job.module end;
+        case code
+            when 'tenant_paused', 'module_paused' then
+                message := format('%s was paused at %s: %s', v_whose, v_row.paused_at, v_row.reason);
+            when 'at_cap' then
+                message := format('%s of %s jobs of %s that may run do', v_row.running, v_limit, v_whose);
+            when 'key_held' then
+                message := format('%s of %s jobs of concurrency key %s that may run do: %s', v_row.running, v_limit, quote_literal(v_row.name),
+                                  (select string_agg('job ' || h.id, ', ') from (
+                                      select j.id from leasehold.claims c, unnest(c.job_ids) i join leasehold.live_jobs j on j.id = i and j.running
+                                       where v_row.gate_id = any(j.held_gates) order by j.id limit 5) h));
+            when 'rate' then
+                until := v_row.token_at;
+                message := format('%s may begin %s jobs a second and has begun them; the next one may at %s',
+                                  case when v_row.name = '' then v_whose else 'rate key ' || quote_literal(v_row.name) end,
+                                  round(v_row.per_second::numeric, 6), v_row.token_at);
+            else null;
+        end case;
         if code is not null then
             return next; v_kept := true; until := null;
         end if;

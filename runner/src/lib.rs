@@ -14,5 +14,6 @@ pub mod store;
 // The loops that know both, and the faces.
 pub mod cli;
 pub mod cluster;
+pub mod http;
 pub mod maintenance;
 pub mod worker;

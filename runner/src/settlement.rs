@@ -23,6 +23,31 @@ pub enum Settlement {
     FinishCancel,
 }
 
+impl Settlement {
+    /// What metrics call each.
+    pub const NAMES: [&str; 6] = ["complete", "fail", "bury", "snooze", "release", "cancel"];
+
+    /// The place among `NAMES`.
+    pub fn index(&self) -> usize {
+        match self {
+            Self::Complete { .. } => 0,
+            Self::Fail { .. } => 1,
+            Self::Bury { .. } => 2,
+            Self::Snooze { .. } => 3,
+            Self::Release { .. } => 4,
+            Self::FinishCancel => 5,
+        }
+    }
+
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Fail { failure, .. } | Self::Bury { failure } => Some(failure),
+            Self::Release { fault, .. } => fault.as_ref(),
+            Self::Complete { .. } | Self::Snooze { .. } | Self::FinishCancel => None,
+        }
+    }
+}
+
 /// What became of a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {

@@ -37,7 +37,7 @@ pub use bounds::{Bounds, ReadyLane, TenantLane, Turn};
 pub use claim::{Claimed, ClaimedJob};
 pub use connect::Database;
 pub use db_instant::DbInstant;
-pub use job::{Conflict, JobDetails, JobFilter, JobRow, NewJob, QueueStat, Reason, Redrive};
+pub use job::{Conflict, JobDetails, JobFilter, JobRow, NewJob, QueueStat, Reason, Redrive, Waiting};
 pub use limits::{LimitRow, Scope};
 pub use listen::{Listener, Notice};
 pub use maintain::{Reaped, Retention, SWEEP_ROWS};

@@ -11,6 +11,7 @@
 
 mod attempt;
 mod claimer;
+mod counters;
 mod heartbeat;
 mod held;
 mod modules;
@@ -19,7 +20,7 @@ mod settler;
 mod shares;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -31,6 +32,7 @@ use crate::maintenance::{self, MaintenanceConfig};
 use crate::outcome::Stop;
 use crate::sandbox::Sandbox;
 use crate::store::{Database, Listener, Store, WorkerId};
+pub use counters::Counters;
 use held::Held;
 use modules::Modules;
 pub use queues::Queues;
@@ -103,15 +105,6 @@ pub enum Stage {
     Interrupt,
 }
 
-/// What a worker did, for its last log line and for benches.
-#[derive(Debug, Default)]
-pub struct Counters {
-    pub claims: AtomicU64,
-    pub finished: AtomicU64,
-    pub settled: AtomicU64,
-    pub leases_lost: AtomicU64,
-}
-
 /// What all parts of a worker share.
 struct Shared {
     config: WorkerConfig,
@@ -136,6 +129,7 @@ pub async fn run(
     config.validate()?;
     store.check_schema().await?;
     let id = store.register_worker(config.queues.names(), config.slots).await?;
+    counters.started(config.slots, config.lease);
     info!(
         worker = id.0,
         queues = config.queues.names().join(","),

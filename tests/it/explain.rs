@@ -7,6 +7,12 @@ async fn codes(db: &TestDb, id: JobId) -> Vec<String> {
     db.column(&format!("select code from leasehold.explain({id})")).await
 }
 
+/// What is counted for a queue in which nothing runs, a job whose time has not come, and one that waits for another, left out.
+async fn counted(db: &TestDb) -> Vec<String> {
+    db.column("select code from leasehold.count_waiting() where code not in ('running', 'not_due', 'waits_for_job')")
+        .await
+}
+
 async fn message(db: &TestDb, id: JobId, code: &str) -> String {
     db.value(&format!("select message from leasehold.explain({id}) where code = '{code}'")).await
 }
@@ -65,6 +71,7 @@ async fn each_reason_has_its_code() {
         assert_eq!(codes(&db, plain).await, [code]);
         assert!(claimer.claim(5).await.is_empty());
         assert_eq!(codes(&db, plain).await, [code], "also where it waits at the gate");
+        assert!(counted(&db).await.contains(&code.to_owned()), "{code} is counted: {:?}", counted(&db).await);
         db.sql(&format!("select {unmake}")).await;
         assert_eq!(codes(&db, plain).await, ["ready"]);
     }

@@ -272,6 +272,29 @@ async fn a_cap_holds_for_a_tenant_and_for_a_module() {
 }
 
 #[tokio::test]
+async fn a_new_cap_counts_what_runs_already() {
+    let db = with_module().await;
+    db.push_nothing("other").await;
+    let echo = db.enqueue_many("echo", 4).await;
+    db.enqueue_many("other", 1).await;
+    let claimer = db.claimer().await;
+    let mut running = claimer.claim(3).await.into_iter();
+    // More than may; another module's jobs do not count for it.
+    db.sql("select leasehold.set_cap(2, module => 'echo')").await;
+    let next = claimer.claim(20).await;
+    assert_eq!(next.len(), 1);
+    assert_eq!(
+        db.value::<String>(&format!("select module from leasehold.jobs where id = {}", next[0].id)).await,
+        "other"
+    );
+    db.complete(running.next().expect("three run")).await;
+    assert!(claimer.claim(20).await.is_empty(), "two run still");
+    db.complete(running.next().expect("three run")).await;
+    assert_eq!(ids(&claimer.claim(20).await), [echo[3]]);
+    check_gates(&db).await;
+}
+
+#[tokio::test]
 async fn a_rate_gives_out_its_burst_and_then_token_by_token() {
     let db = with_module().await;
     db.sql("select leasehold.set_rate(20, burst => 5)").await;

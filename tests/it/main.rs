@@ -11,6 +11,7 @@ mod fencing;
 mod follow_ups;
 mod gates;
 mod history;
+mod http;
 mod jobs;
 mod kills;
 mod leases;

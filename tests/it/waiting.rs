@@ -181,11 +181,21 @@ async fn who_asked_hears_of_the_end() {
         db.enqueue("'echo', notify => true").await,
         db.enqueue("'echo', notify => true").await,
     ];
+    let late = db
+        .enqueue(
+            "'echo', notify => true, run_at => now() + interval '1 hour', expires_at => now() + interval '2 hours'",
+        )
+        .await;
     end_next(&db, quiet, true).await;
     end_next(&db, a, true).await;
     end_next(&db, b, false).await;
     db.cancel(c).await;
-    for expected in [format!("{a} done"), format!("{b} dead"), format!("{c} cancelled")] {
+    db.sql(&format!(
+        "update leasehold.live_jobs set expires_at = now() where id = {late}; update leasehold.expiries set expires_at = now() where job_id = {late}"
+    ))
+    .await;
+    db.store().sweep().await.expect("sweeping");
+    for expected in [format!("{a} done"), format!("{b} dead"), format!("{c} cancelled"), format!("{late} dead")] {
         assert_eq!(
             tokio::time::timeout(leasehold_tests::PATIENCE, heard.recv()).await.expect("in time"),
             Some(expected)

@@ -298,6 +298,9 @@ async fn template(admin: &Client, url: &str) -> String {
         let store = store(&with_database(url, &raw));
         store.migrate(false).await.unwrap_or_else(|error| panic!("migrating the template: {error:#}"));
         drop(store);
+        let rules = connect(&with_database(url, &raw)).await;
+        rules.batch_execute(include_str!("rules.sql")).await.expect("the rules hold of an empty database");
+        drop(rules);
         // The pool's sessions end a moment after it; nobody may be connected to a database that is renamed or copied.
         admin.batch_execute(&format!("alter database {raw} with allow_connections false")).await.expect("ours");
         let others = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = $1";
@@ -311,7 +314,7 @@ async fn template(admin: &Client, url: &str) -> String {
 /// Of all files that say what `migrate` makes.
 fn migrations_hash() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut files = vec![root.join("runner/src/store/migrate.rs")];
+    let mut files = vec![root.join("runner/src/store/migrate.rs"), root.join("tests/support/rules.sql")];
     for folder in ["migrations", "migrations/functions", "migrations/views"] {
         let entries = std::fs::read_dir(root.join(folder)).expect("the repository is there");
         files.extend(entries.flatten().map(|entry| entry.path()).filter(|path| is_sql(path)));

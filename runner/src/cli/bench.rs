@@ -13,6 +13,7 @@ mod measure;
 mod report;
 mod scratch;
 mod snapshot;
+mod step;
 mod worker;
 
 use std::path::PathBuf;
@@ -26,8 +27,8 @@ const CONNECTIONS: usize = 20;
 
 /// Measure enqueue rate, drain rate and pickup latency with real jobs on this database.
 ///
-/// Without a subcommand it uses the database itself: the queue "bench" and tenants "bench-1", "bench-2", ..., and leaves its
-/// jobs in history. With one, or with --no-run, it makes a database of its own on that server (leasehold_bench_...), drops it
+/// Without a subcommand, and with `step`, it uses the database itself: the queue "bench" and tenants "bench-1", "bench-2", ..., and leaves
+/// its jobs in history. With another one, or with --no-run, it makes a database of its own on that server (leasehold_bench_...), drops it
 /// at the end, and touches nothing else; the role must be allowed to create databases. The worker runs in this process.
 ///
 /// Quote ratios of one run, not single figures: machines are noisy.
@@ -81,6 +82,8 @@ enum Bench {
     Idle(idle::Args),
     /// The article's five lines: leases and locks, with and without SKIP LOCKED, a dead worker; and this queue beside them
     Article,
+    /// One part of the plain run by itself, as a line of JSON, on the database itself: for scripts that compare queues
+    Step(step::Own),
 }
 
 impl Args {
@@ -120,6 +123,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         Bench::Fair(own) => fair::run(&args, own).await,
         Bench::Idle(own) => in_scratch(&args, async |store| idle::run(&args, own, store).await).await,
         Bench::Article => in_scratch(&args, async |store| article::run(&args, store).await).await,
+        Bench::Step(own) => step::run(&args, own).await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `leasehold worker`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tracing::{info, warn};
 
 use super::compile::CompilerArgs;
 use super::{DatabaseArgs, parse};
+use crate::http::Server;
 use crate::maintenance::MaintenanceConfig;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::store::{Database, Retention, Store};
@@ -65,6 +67,9 @@ pub struct Options {
     /// How many days jobs are kept that are done, where that is fewer
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(i32).range(1..))]
     pub retention_done_days: Option<i32>,
+    /// Answer HTTP here, like 127.0.0.1:9464: /health, /metrics of this worker, /metrics/queues of all jobs. Whoever reaches it may ask
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
     #[command(flatten)]
     pub compiler: CompilerArgs,
 }
@@ -127,7 +132,14 @@ pub async fn run_with(
         .enable_all()
         .build()
         .context("starting the guests' runtime")?;
+    let http = match options.http {
+        Some(address) => Some(Server::bind(address, store.clone(), counters.clone()).await?),
+        None => None,
+    };
     let done = worker::run(options.config(), store, sandbox, guests.handle().clone(), stage, counters).await;
+    if let Some(http) = http {
+        http.stop().await;
+    }
     // All its tasks were joined; a runtime may not be dropped where it could block.
     guests.shutdown_background();
     done

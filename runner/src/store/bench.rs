@@ -8,6 +8,7 @@ mod scratch;
 
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio_postgres::types::Type;
 
 pub(crate) use bare::BareEnd;
@@ -24,6 +25,24 @@ impl Store {
     pub(crate) async fn newest_job(&self) -> anyhow::Result<i64> {
         let sql = "select greatest((select coalesce(max(id), 0) from leasehold.live_jobs), (select coalesce(max(id), 0) from leasehold.history))";
         get(&self.row("finding the newest job", sql, &[]).await?, 0)
+    }
+
+    /// One job as an application enqueues it.
+    pub(crate) async fn enqueue_plain(
+        &self,
+        tenant: &str,
+        module: &str,
+        queue: &str,
+        payload: &Value,
+    ) -> anyhow::Result<()> {
+        let sql = "select leasehold.enqueue($1, $2, tenant => $3, queue => $4)";
+        let params = [
+            (&module as _, Type::TEXT),
+            (&payload as _, Type::JSONB),
+            (&tenant as _, Type::TEXT),
+            (&queue as _, Type::TEXT),
+        ];
+        self.row("enqueuing a job", sql, &params).await.map(drop)
     }
 
     /// How many jobs of a queue are due or running.
@@ -44,7 +63,7 @@ impl Store {
     /// Milliseconds from enqueue to claim and to settlement.
     pub(crate) async fn bench_latencies(&self, after: i64) -> anyhow::Result<Vec<(f64, f64)>> {
         let sql = "select extract(epoch from started_at - enqueued_at)::float8 * 1000, extract(epoch from finished_at - enqueued_at)::float8 * 1000
-                     from leasehold.history where id > $1";
+                     from leasehold.history where id > $1 order by id";
         let rows = self.rows("reading latencies", sql, &[(&after, Type::INT8)]).await?;
         rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
     }

@@ -150,6 +150,16 @@ pub struct QueueStat {
     pub oldest_due_age_seconds: Option<f64>,
 }
 
+/// How many jobs of a queue wait for what, or run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Waiting {
+    pub queue: String,
+    /// As `explain` says it.
+    pub code: String,
+    pub jobs: i64,
+    pub oldest_seconds: Option<f64>,
+}
+
 const JOB_COLUMNS: &str = "id, tenant, module, version, queue, state::text, priority, attempt, max_attempts, run_at::text, \
      enqueued_at::text, started_at::text, finished_at::text, result, failure_kind, error, usage, \
      expires_at::text, options, waiting";
@@ -319,6 +329,23 @@ impl Store {
         let sql = "-- explain\nselect code, message, until::text from leasehold.explain($1)";
         let rows = self.rows("explaining the job", sql, &[(&id.0, Type::INT8)]).await?;
         rows.iter().map(|row| Ok(Reason { code: get(row, 0)?, message: get(row, 1)?, until: get(row, 2)? })).collect()
+    }
+
+    /// What the live jobs of each queue wait for. Reads all of them.
+    pub async fn count_waiting(&self) -> anyhow::Result<Vec<Waiting>> {
+        let sql = "-- count_waiting
+            select queue, code, jobs, extract(epoch from oldest)::float8 as oldest from leasehold.count_waiting()";
+        let rows = self.rows("counting what waits", sql, &[]).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Waiting {
+                    queue: get(row, "queue")?,
+                    code: get(row, "code")?,
+                    jobs: get(row, "jobs")?,
+                    oldest_seconds: get(row, "oldest")?,
+                })
+            })
+            .collect()
     }
 
     pub async fn queue_stats(&self, tenant: Option<&str>) -> anyhow::Result<Vec<QueueStat>> {

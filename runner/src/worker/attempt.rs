@@ -34,6 +34,7 @@ pub async fn slot(
     while let Ok(dispatched) = jobs.recv().await {
         let (job_id, lease_no, tenant) = (dispatched.job.id, dispatched.job.lease_no, dispatched.job.tenant);
         let waiting_for_exit = *stage.borrow() >= Stage::Drain;
+        shared.counters.running.fetch_add(1, Relaxed);
         let attempt = std::panic::AssertUnwindSafe(attempt(&shared, dispatched, waiting_for_exit)).catch_unwind();
         let report = attempt.await.unwrap_or_else(|_panic| {
             error!(%job_id, "the worker panicked around a run; the job is given back");
@@ -43,6 +44,7 @@ pub async fn slot(
         });
         shared.shares.end(tenant, report.usage.cpu);
         room.leave();
+        shared.counters.running.fetch_sub(1, Relaxed);
         shared.counters.finished.fetch_add(1, Relaxed);
         if reports.send(report).await.is_err() {
             // Only after a panic of the settler; the lease runs out and the job is reaped.

@@ -292,14 +292,19 @@ impl Claimer {
             }
             Notice::Listening => {
                 (self.hearing, self.unheard) = (true, false);
+                self.shared.counters.hears.store(true, Relaxed);
                 true
             }
             Notice::Unheard => {
                 self.unheard = true;
+                self.shared.counters.hears.store(false, Relaxed);
                 true
             }
             // The sleep that it is in may be one for a worker that is told.
-            Notice::Deaf => std::mem::take(&mut self.hearing),
+            Notice::Deaf => {
+                self.shared.counters.hears.store(false, Relaxed);
+                std::mem::take(&mut self.hearing)
+            }
         }
     }
 

@@ -50,6 +50,7 @@ async fn beat(shared: &Arc<Shared>, interrupts: &mut JoinSet<()>) -> anyhow::Res
             return Err(cause);
         }
     };
+    shared.counters.beaten();
     // From before it was sent, so this end can only be too early.
     shared.held.extend(&held.jobs, sent + shared.config.lease - shared.config.lease_margin());
     // Under the lease number that was asked about: the job may have come back here under a newer one meanwhile. And one that

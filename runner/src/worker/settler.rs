@@ -159,12 +159,12 @@ async fn part_from_locked(shared: &Shared, batch: Batch) -> [Batch; 2] {
 fn count(shared: &Shared, reports: &[Report], answers: &[Settled]) {
     for (report, settled) in reports.iter().zip(answers) {
         match settled {
-            Settled::Yes => shared.counters.settled.fetch_add(1, Relaxed),
+            Settled::Yes => shared.counters.settled(&report.settlement, &report.usage),
             Settled::LeaseLost => {
                 info!(job_id = %report.job_id, lease_no = report.lease_no, "lease lost; nothing was written");
-                shared.counters.leases_lost.fetch_add(1, Relaxed)
+                shared.counters.leases_lost.fetch_add(1, Relaxed);
             }
-        };
+        }
     }
 }
 
