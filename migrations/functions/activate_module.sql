@@ -1,11 +1,12 @@
 -- Makes a version the active one: unpinned jobs that are claimed from now on run it. Null switches the module off: its jobs
--- stay queued. Answers the version that was active before. LH002: no such module or version.
+-- stay queued. Answers the version that was active before. LH001, LH002: no such tenant, module or version.
 create or replace function leasehold.activate_module(p_tenant text, p_name text, p_version int) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_module record;
     v_gate_id bigint;
 begin
+    perform leasehold.find_tenant(p_tenant, 'tenant');
     select m.* into v_module from leasehold.modules m join leasehold.tenants t using (tenant_id)
      where t.name = p_tenant and m.name = p_name for update of m;
     if not found then

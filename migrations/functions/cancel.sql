@@ -7,6 +7,7 @@ declare
     v_running boolean;
     v_state leasehold.job_state;
 begin
+    perform leasehold.check_job(job_id);
     select j.running into v_running from leasehold.live_jobs j where j.id = job_id for update;
     if not found then
         select h.state into v_state from leasehold.history h where h.id = job_id order by h.finished_at desc limit 1;

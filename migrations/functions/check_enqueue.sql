@@ -3,20 +3,21 @@
 drop function if exists leasehold.check_enqueue(text, text, text, int, int, interval, interval, int);
 create or replace function leasehold.check_enqueue(
     p_module text, p_tenant text, p_queue text, p_priority int, p_max_attempts int, p_timeout interval, p_backoff interval,
-    p_version int, out tenant_id int, out module_id int, out max_attempts int, out timeout_ms int, out backoff_ms int
+    p_version int, out tenant_id int, out module_id int, out max_attempts int, out timeout_ms int, out backoff_ms int, out counted boolean
 )
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
     v_retry jsonb;
+    v_mine int[] := leasehold.my_tenants();  -- null: all
+    v_longest bigint;
 begin
-    select t.tenant_id, m.module_id, v.retry into tenant_id, module_id, v_retry
+    select t.tenant_id, t.counted, m.module_id, v.retry into tenant_id, counted, module_id, v_retry
       from leasehold.tenants t
       left join leasehold.modules m on m.tenant_id = t.tenant_id and m.name = p_module
       left join leasehold.module_versions v on v.module_id = m.module_id and v.version = coalesce(p_version, m.active_version)
-     where t.name = p_tenant;
-    if tenant_id is null then
-        raise exception 'no tenant is named %', coalesce(quote_literal(left(p_tenant, 80)), 'null')
-            using errcode = 'LH001', hint = 'create it with: leasehold tenant create NAME';
+     where t.name = p_tenant and t.removing_at is null;
+    if tenant_id is null or not coalesce(tenant_id = any(v_mine), true) then
+        perform leasehold.no_tenant(p_tenant);
     elsif module_id is null then
         raise exception 'tenant % has no module named %', quote_literal(p_tenant), coalesce(quote_literal(left(p_module, 80)), 'null')
             using errcode = 'LH002', hint = 'upload it with: leasehold module push NAME FILE --tenant TENANT';
@@ -31,6 +32,13 @@ begin
     max_attempts := coalesce(p_max_attempts, (v_retry ->> 'max_attempts')::int, 5);
     if p_timeout is not null then
         timeout_ms := leasehold.milliseconds('timeout', p_timeout, 1);
+        if v_mine is not null then
+            select leasehold.quota(t.quotas, 'max_timeout_ms') into v_longest from leasehold.tenants t where t.tenant_id = check_enqueue.tenant_id;
+            if timeout_ms > v_longest then
+                raise exception 'timeout of % ms exceeds max_timeout_ms of tenant %, which is %', timeout_ms, quote_literal(p_tenant), v_longest
+                    using errcode = 'LH034', hint = 'ask for less, or have the operator raise it with: leasehold tenant set TENANT --max-timeout DURATION';
+            end if;
+        end if;
     end if;
     if p_backoff is not null then
         backoff_ms := leasehold.milliseconds('backoff', p_backoff, 0);

@@ -139,7 +139,7 @@ begin
     -- Where several tenants have jobs, whose are due? Those of a long backlog are found tenant by tenant.
     v_shares := v_state.shared or coalesce(cardinality(p_turn_tenants), 0) > 0;
     if v_shares then
-        select sum(x.jobs) as jobs, array_agg(distinct x.n) filter (where x.in_lane = c_seen) as deep,
+        select coalesce(sum(x.jobs), 0) as jobs, array_agg(distinct x.n) filter (where x.in_lane = c_seen) as deep,
                array_agg(x.tenant_id) as tenants, array_agg(x.queue) as queues, array_agg(x.priority::int) as priorities,
                array_agg(x.run_at) as run_ats, array_agg(x.id) as ids
           into v_ready from (

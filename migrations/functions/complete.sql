@@ -22,6 +22,11 @@ begin
         select e.tenant_id, e.id, e.lease_no, e.attempt, 'done', e.version, p_worker_id, e.started_at, clock_timestamp(),
                e.log, e.log_dropped_bytes, e.fuel, e.wall_us, e.cpu_us, e.memory_peak_bytes, octet_length(e.result)
           from ended e where e.log is not null
+    ), metered as (
+        insert into leasehold.usage_log (tenant_id, module_id, day, runs, failed, crashed, cpu_us, fuel, memory_byte_seconds, bytes_in, bytes_out)
+        select r.tenant_id, r.module_id, (clock_timestamp() at time zone 'UTC')::date, count(*), 0, 0, coalesce(sum(r.cpu_us), 0),
+               coalesce(sum(r.fuel), 0), coalesce(sum(r.memory_peak_bytes::float8 * r.wall_us / 1e6), 0), sum(octet_length(r.payload)), coalesce(sum(octet_length(r.result)), 0)
+          from ended r group by r.tenant_id, r.module_id
     ), history as (
         insert into leasehold.history (tenant_id, module_id, id, state, priority, attempt, max_attempts, lease_no, crash_count, timeout_ms,
                                        backoff_ms, version, version_pinned, run_at, enqueued_at, started_at, finished_at, worker_id,

@@ -12,6 +12,7 @@ declare
     v_job record;
     v_id bigint;
 begin
+    perform set_config('leasehold.waits', 'no', true);  -- for a quota: nobody's jobs are settled later because of an open transaction
     -- Read before it moves to history; complete judges whether the lease holds.
     select t.name as tenant, j.queue into v_parent
       from leasehold.live_jobs j join leasehold.tenants t on t.tenant_id = j.tenant_id where j.id = p_ids[1];

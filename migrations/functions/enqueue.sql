@@ -2,7 +2,7 @@
 --
 -- Three overloads: payload as jsonb, as text that holds JSON (an untyped literal lands here), and as bytea (raw bytes).
 -- Refusals have an SQLSTATE of their own: LH001 no such tenant, LH002 no such module or version, LH003 a bad argument, LH004 no
--- such job to wait for.
+-- such job to wait for, LH030 and LH031 a full quota of the tenant.
 
 -- Former ones with fewer parameters would make a call ambiguous.
 drop function if exists leasehold.enqueue(text, jsonb, text, text, int, timestamptz, int, interval, interval, int);
@@ -58,13 +58,16 @@ begin
     elsif p_on_conflict <> 'keep' then
         raise exception 'on_conflict % without a unique_key', quote_literal(left(p_on_conflict, 80)) using errcode = 'LH003';
     end if;
+    if v_job.counted then
+        perform leasehold.take_quota(v_job.tenant_id, 1, octet_length(p_payload));
+    end if;
     insert into leasehold.live_jobs (tenant_id, module_id, id, queue, priority, run_at, due_at, waits_at, enqueued_at, max_attempts, timeout_ms,
-                                     backoff_ms, version, version_pinned, payload, expires_at, options)
+                                     backoff_ms, version, version_pinned, payload, expires_at, options, counted)
     overriding system value
     values (v_job.tenant_id, v_job.module_id, coalesce(v_id, nextval('leasehold.live_jobs_id_seq')), p_queue, p_priority,
             case when v_waits then 'infinity' else greatest(p_run_at, v_now) end, case when v_waits then greatest(p_run_at, v_now) end,
             case when v_waits then 0 end, v_now, v_job.max_attempts, v_job.timeout_ms, v_job.backoff_ms, p_version, p_version is not null, p_payload,
-            p_expires_at, v_options)
+            p_expires_at, v_options, nullif(v_job.counted, false))
     returning id into v_id;
     if p_expires_at is not null then
         insert into leasehold.expiries values (p_expires_at, v_id);
@@ -104,15 +107,16 @@ begin
     if num_nonnulls(max_attempts, timeout, backoff, version, concurrency_key, rate_key, unique_key, unique_for, expires_at, after, after_group,
                     group_id, backoff_factor, backoff_cap, backoff_jitter) = 0
        and concurrency_limit = 1 and on_conflict = 'keep' and on_dead = 'cancel' and not notify then
-        insert into leasehold.live_jobs as j (tenant_id, module_id, queue, priority, run_at, enqueued_at, max_attempts, payload)
+        insert into leasehold.live_jobs as j (tenant_id, module_id, queue, priority, run_at, enqueued_at, max_attempts, payload, counted)
         select t.tenant_id, m.module_id, enqueue.queue, enqueue.priority, greatest(enqueue.run_at, n.now), n.now,
-               coalesce((v.retry ->> 'max_attempts')::int, 5), p.bytes
+               coalesce((v.retry ->> 'max_attempts')::int, 5), p.bytes,
+               case when t.counted then leasehold.take_quota(t.tenant_id, 1, octet_length(p.bytes)) end
           from leasehold.tenants t
           join leasehold.modules m on m.tenant_id = t.tenant_id and m.name = enqueue.module
           left join leasehold.module_versions v on v.module_id = m.module_id and v.version = m.active_version
          cross join lateral (select BYTES as bytes offset 0) p
          cross join lateral (select clock_timestamp() as now where pg_current_xact_id() is not null) n  -- in this order, see enqueue_bytes
-         where t.name = enqueue.tenant and octet_length(p.bytes) <= 16777216
+         where t.name = enqueue.tenant and t.removing_at is null and leasehold.my_tenants() is null and octet_length(p.bytes) <= 16777216
            and exists (select from leasehold.tenant_lanes a where a.queue = enqueue.queue and a.tenant_id = t.tenant_id and a.priority = enqueue.priority)
         returning j.id, j.run_at <= j.enqueued_at and exists (select from leasehold.sleepers s where s.queue = j.queue and s.until > j.enqueued_at)
              into v_id, v_wanted;

@@ -49,12 +49,15 @@ begin
                                        backoff_jitter, notify, on_dead);
     perform pg_catalog.pg_current_xact_id();  -- before the clock, as in enqueue
     v_now := clock_timestamp();
+    if v_job.counted and cardinality(payloads) > 0 then
+        perform leasehold.take_quota(v_job.tenant_id, cardinality(payloads), (select sum(octet_length(p)) from unnest(v_payloads) p));
+    end if;
     with added as (
         insert into leasehold.live_jobs (tenant_id, module_id, queue, priority, run_at, enqueued_at, max_attempts, timeout_ms,
-                                         backoff_ms, version, version_pinned, payload, options)
+                                         backoff_ms, version, version_pinned, payload, options, counted)
         select v_job.tenant_id, v_job.module_id, enqueue_many.queue, enqueue_many.priority, greatest(enqueue_many.run_at, v_now),
                v_now, v_job.max_attempts, v_job.timeout_ms, v_job.backoff_ms, enqueue_many.version,
-               enqueue_many.version is not null, p, v_options
+               enqueue_many.version is not null, p, v_options, nullif(v_job.counted, false)
           from unnest(v_payloads) as p
         returning live_jobs.id
     )

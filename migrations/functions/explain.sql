@@ -24,6 +24,7 @@ declare
     v_others bigint;
     v_per_second float8;
 begin
+    perform leasehold.check_job(job_id);
     select j.*, t.name as tenant, m.name as module, m.active_version, coalesce(j.due_at, j.run_at) as due
       into v_job
       from leasehold.live_jobs j join leasehold.tenants t on t.tenant_id = j.tenant_id join leasehold.modules m on m.module_id = j.module_id

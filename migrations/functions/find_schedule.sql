@@ -3,14 +3,9 @@
 create or replace function leasehold.find_schedule(p_name text, p_tenant text) returns leasehold.timetable
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-    v_tenant_id int;
+    v_tenant_id int := leasehold.find_tenant(p_tenant, 'tenant');
     v_schedule leasehold.timetable;
 begin
-    select t.tenant_id into v_tenant_id from leasehold.tenants t where t.name = p_tenant;
-    if not found then
-        raise exception 'no tenant is named %', coalesce(quote_literal(left(p_tenant, 80)), 'null')
-            using errcode = 'LH001', hint = 'create it with: leasehold tenant create NAME';
-    end if;
     select s.* into v_schedule from leasehold.timetable s where s.tenant_id = v_tenant_id and s.name = p_name for update;
     if not found then
         raise exception 'tenant % has no schedule named %', quote_literal(p_tenant), coalesce(quote_literal(left(p_name, 80)), 'null')

@@ -20,6 +20,11 @@ begin
                                         log, log_dropped_bytes, fuel, wall_us, cpu_us, memory_peak_bytes)
         values (v_run.tenant_id, v_run.id, v_run.lease_no, v_run.attempt, 'cancelled', v_run.version, p_worker_id, v_run.started_at,
                 clock_timestamp(), v_run.log, v_run.log_dropped_bytes, v_run.fuel, v_run.wall_us, v_run.cpu_us, v_run.memory_peak_bytes);
+        if v_run.wall_us > 0 then
+            insert into leasehold.usage_log (tenant_id, module_id, day, runs, failed, crashed, cpu_us, fuel, memory_byte_seconds, bytes_in, bytes_out)
+            values (v_run.tenant_id, v_run.module_id, (clock_timestamp() at time zone 'UTC')::date, 1, 0, 0, v_run.cpu_us, v_run.fuel,
+                    v_run.memory_peak_bytes::float8 * v_run.wall_us / 1e6, octet_length(v_run.payload), 0);
+        end if;
         perform leasehold.move_to_cancelled(v_run.id, p_worker_id, v_run.fuel, v_run.wall_us, v_run.cpu_us, v_run.memory_peak_bytes);
         perform leasehold.after_end(array[v_run.id], 'cancelled');
         return next v_run.id;

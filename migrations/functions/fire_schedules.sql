@@ -30,6 +30,7 @@ declare
     v_bytes bigint := 0;
     v_cut boolean;
 begin
+    perform set_config('leasehold.waits', 'no', true);
     for v_look in
         select l.*, sum(coalesce(l.count, 0)) over (order by l.place) - coalesce(l.count, 0) as skip
           from unnest(p_ids, p_expected, p_next, p_counts, p_errors) with ordinality l(id, expected, next, count, error, place)

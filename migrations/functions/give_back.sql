@@ -27,6 +27,11 @@ begin
         select h.tenant_id, h.id, h.lease_no, h.attempt, p_outcome, h.version, p_worker_id, h.started_at, clock_timestamp(),
                h.failure_kind, h.message, h.log, h.log_dropped_bytes, h.fuel, h.wall_us, h.cpu_us, h.memory_peak_bytes
           from held h where h.log is not null or h.failure_kind is not null
+    ), metered as (
+        insert into leasehold.usage_log (tenant_id, module_id, day, runs, failed, crashed, cpu_us, fuel, memory_byte_seconds, bytes_in, bytes_out)
+        select r.tenant_id, r.module_id, (clock_timestamp() at time zone 'UTC')::date, count(*), count(r.failure_kind), 0, coalesce(sum(r.cpu_us), 0),
+               coalesce(sum(r.fuel), 0), coalesce(sum(r.memory_peak_bytes::float8 * r.wall_us / 1e6), 0), sum(octet_length(r.payload)), 0
+          from held r where r.wall_us > 0 group by r.tenant_id, r.module_id
     ), back as (
         update leasehold.live_jobs j
            set running = false, claim_id = null, started_at = null, held_gates = null, attempt = j.attempt - 1,

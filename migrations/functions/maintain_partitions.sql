@@ -21,6 +21,7 @@ begin
                     execute format('create table leasehold.%I (like leasehold.%I including defaults including constraints)', v_table || '_' || to_char(v_day, 'YYYYMMDD'), v_table);
                     execute format('alter table leasehold.%I attach partition leasehold.%I for values from (%L) to (%L)', v_table, v_table || '_' || to_char(v_day, 'YYYYMMDD'),
                                    v_day::timestamp at time zone 'UTC', (v_day + 1)::timestamp at time zone 'UTC');
+                    execute format('alter table leasehold.%I enable row level security', v_table || '_' || to_char(v_day, 'YYYYMMDD'));
                     return next format('created %s_%s', v_table, to_char(v_day, 'YYYYMMDD'));
                 exception when check_violation then
                     -- Rows of that day already lie in the default partition; it keeps that day.

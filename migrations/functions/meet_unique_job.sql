@@ -1,5 +1,6 @@
 -- What enqueue does where the unique key is another job's: keep answers that job; replace gives it the new payload, priority and
 -- time while it is queued, and answers it. Part of enqueue. LH003: another on_conflict, or another module's job.
+-- LH031: the tenant's quota of bytes has no room for the larger payload.
 create or replace function leasehold.meet_unique_job(
     p_id bigint, p_on_conflict text, p_module_id int, p_payload bytea, p_queue text, p_priority int, p_due_at timestamptz
 ) returns bigint
@@ -17,6 +18,9 @@ begin
         return p_id;  -- it runs, or has ended within its period
     elsif v_job.module_id <> p_module_id then
         raise exception 'job % has this unique key and is of another module', p_id using errcode = 'LH003', hint = 'begin the key with the module''s name';
+    end if;
+    if v_job.counted then
+        perform leasehold.take_quota(v_job.tenant_id, 0, octet_length(p_payload) - octet_length(v_job.payload));
     end if;
     delete from leasehold.waiting_jobs w where (w.gate_id, w.queue, w.priority, w.due_at, w.job_id) = (v_job.waits_at, v_job.queue, v_job.priority, v_job.due_at, v_job.id);
     if v_job.waits_at = 0 then

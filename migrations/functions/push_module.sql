@@ -1,6 +1,6 @@
 -- Uploads a version of a module, makes the module when it is new, and makes the version the active one unless told not to.
 -- The same bytes with the same settings as the newest version answer that version again. Answers the version's number.
--- LH001: no such tenant. LH003: a bad name.
+-- LH001: no such tenant. LH003: a bad name or setting. LH032, LH033, LH034: more than the tenant's quotas or ceilings leave room for.
 drop function if exists leasehold.push_module(text, text, text, bytea, bigint, bigint, int, bigint, int, jsonb, text[], boolean);
 create or replace function leasehold.push_module(
     p_tenant text, p_name text, p_kind text, p_bytes bytea, p_fuel bigint, p_memory_bytes bigint, p_timeout_ms int,
@@ -9,16 +9,11 @@ create or replace function leasehold.push_module(
 )
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    v_tenant_id int;
+    v_tenant_id int := leasehold.find_tenant(p_tenant, 'tenant');
     v_module record;
     v_newest record;
     v_digest bytea := sha256(p_bytes);
 begin
-    select t.tenant_id into v_tenant_id from leasehold.tenants t where t.name = p_tenant;
-    if not found then
-        raise exception 'no tenant is named %', quote_literal(p_tenant)
-            using errcode = 'LH001', hint = 'create it with: leasehold tenant create NAME';
-    end if;
     if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.-]{0,62}$' then
         raise exception 'module name % is not 1 to 63 characters of a-z, 0-9, "_", "." and "-"', coalesce(quote_literal(left(p_name, 80)), 'null')
             using errcode = 'LH003';
@@ -33,6 +28,8 @@ begin
         version := v_newest.version;
         created := false;
     else
+        perform leasehold.check_upload(v_tenant_id, v_digest, octet_length(p_bytes), p_kind, p_fuel, p_memory_bytes, p_timeout_ms, p_result_bytes, p_log_bytes,
+                                       p_on_failure, p_imports, p_retry, p_follow_ups);
         insert into leasehold.module_bytes (tenant_id, digest, bytes) values (v_tenant_id, v_digest, p_bytes) on conflict do nothing;
         version := coalesce(v_newest.version, 0) + 1;
         created := true;

@@ -12,6 +12,7 @@ declare
     v_job record;
     v_message text;
     v_stuck interval;
+    v_buried boolean;
 begin
     for v_claim in
         select c.* from leasehold.claims c where c.locked_until < clock_timestamp() order by c.claim_id limit p_limit for update skip locked
@@ -27,13 +28,19 @@ begin
                 v_message := format('the lease ran out %s s ago: worker %s died or lost the database in the middle of the run',
                                     round(extract(epoch from clock_timestamp() - v_claim.locked_until), 1), v_claim.worker_id);
                 id := v_job.id;
+                v_buried := not v_job.cancel_requested
+                            and (v_job.crash_count + 1 >= p_crash_limit or v_job.attempt >= v_job.max_attempts or coalesce(v_job.expires_at <= clock_timestamp(), false));
+                if not v_buried then  -- bury counts its own
+                    insert into leasehold.usage_log (tenant_id, module_id, day, runs, failed, crashed, cpu_us, fuel, memory_byte_seconds, bytes_in, bytes_out)
+                    values (v_job.tenant_id, v_job.module_id, (clock_timestamp() at time zone 'UTC')::date, 1, 1, 1, 0, 0, 0, octet_length(v_job.payload), 0);
+                end if;
                 if v_job.cancel_requested then
                     insert into leasehold.attempts (tenant_id, job_id, lease_no, attempt, outcome, version, worker_id, started_at, finished_at, failure_kind, message)
                     values (v_job.tenant_id, v_job.id, v_job.lease_no, v_job.attempt, 'cancelled', v_job.version, v_claim.worker_id, v_job.started_at, clock_timestamp(), 'crash', v_message);
                     perform leasehold.move_to_cancelled(v_job.id, v_claim.worker_id, null, null, null, null);
                     perform leasehold.after_end(array[v_job.id], 'cancelled');
                     state := 'cancelled';
-                elsif v_job.crash_count + 1 >= p_crash_limit or v_job.attempt >= v_job.max_attempts or v_job.expires_at <= clock_timestamp() then
+                elsif v_buried then
                     if v_job.crash_count + 1 >= p_crash_limit then
                         v_message := v_message || format(' (crash number %s, the limit)', p_crash_limit);
                     end if;

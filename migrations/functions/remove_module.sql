@@ -1,6 +1,6 @@
 -- Removes a module with all its versions and bytes. Refused (LH005) while jobs of it are queued or running, unless p_force,
 -- which cancels the queued ones; running ones refuse it always. History keeps the finished jobs. Answers how many queued
--- jobs were cancelled. LH002: no such module.
+-- jobs were cancelled. LH001, LH002: no such tenant or module.
 create or replace function leasehold.remove_module(p_tenant text, p_name text, p_force boolean) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -8,6 +8,7 @@ declare
     v_queued bigint;
     v_running bigint;
 begin
+    perform leasehold.find_tenant(p_tenant, 'tenant');
     select m.* into v_module from leasehold.modules m join leasehold.tenants t using (tenant_id)
      where t.name = p_tenant and m.name = p_name for update of m;
     if not found then

@@ -5,6 +5,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp a
 declare
     v_job record;
 begin
+    perform leasehold.check_job(job_id);
     select h.state, h.error, h.result into v_job from leasehold.history h where h.id = job_id order by h.finished_at desc limit 1;
     if not found then
         if exists (select from leasehold.live_jobs j where j.id = job_id) then

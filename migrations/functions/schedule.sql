@@ -30,6 +30,7 @@ begin
             using errcode = 'LH003', hint = 'write it as in pg_timezone_names, for instance Europe/Berlin';
     end if;
     -- Whatever an enqueue would refuse later is refused now.
+    perform leasehold.find_tenant(p_tenant, 'tenant');
     v_job := leasehold.check_enqueue(p_module, p_tenant, p_queue, p_priority, p_max_attempts, p_timeout, p_backoff, p_version);
     if p_payload is null then
         raise exception 'payload is null' using errcode = 'LH003', hint = 'leave the argument out for an empty JSON object';

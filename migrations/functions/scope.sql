@@ -2,11 +2,7 @@
 create or replace function leasehold.scope(p_tenant text, p_module text, out tenant_id int, out module_id int)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
-    select t.tenant_id into tenant_id from leasehold.tenants t where t.name = p_tenant;
-    if not found then
-        raise exception 'no tenant is named %', coalesce(quote_literal(left(p_tenant, 80)), 'null')
-            using errcode = 'LH001', hint = 'create it with: leasehold tenant create NAME';
-    end if;
+    tenant_id := leasehold.find_tenant(p_tenant, 'tenant');
     module_id := 0;
     if p_module is not null then
         select m.module_id into module_id from leasehold.modules m where m.tenant_id = scope.tenant_id and m.name = p_module;

@@ -1,5 +1,5 @@
 -- What no single event brings about; called by each worker's maintenance, every few seconds. Ends queued jobs that have expired, and
--- sees to jobs that wait for others which have ended unseen. Idempotent, bounded, and one caller at a time; the others answer at
+-- sees to jobs that wait for others which have ended unseen, and adds up what runs used. Idempotent, bounded, and one caller at a time; the others answer at
 -- once. Answers how many jobs expired: call again while it is many.
 create or replace function leasehold.sweep(p_limit int) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
@@ -48,5 +48,20 @@ begin
         end if;
         perform leasehold.after_end(array[v_end.after_id], v_end.state);
     end loop;
+    -- Usage is added up now and then: reading the log costs most while somebody's snapshot keeps its dead rows.
+    if random() < 0.2 then
+        with taken as (
+            delete from leasehold.usage_log l where l.ctid = any(array(select u.ctid from leasehold.usage_log u limit 100000)) returning l.*
+        )
+        insert into leasehold.usage_days as d
+        select t.tenant_id, t.module_id, t.day, sum(t.runs), sum(t.failed), sum(t.crashed), sum(t.cpu_us), sum(t.fuel), sum(t.memory_byte_seconds),
+               sum(t.bytes_in), sum(t.bytes_out)
+          from taken t group by 1, 2, 3
+        on conflict on constraint usage_days_pkey do update
+           set runs = d.runs + excluded.runs, failed = d.failed + excluded.failed, crashed = d.crashed + excluded.crashed,
+               cpu_us = d.cpu_us + excluded.cpu_us, fuel = d.fuel + excluded.fuel,
+               memory_byte_seconds = d.memory_byte_seconds + excluded.memory_byte_seconds,
+               bytes_in = d.bytes_in + excluded.bytes_in, bytes_out = d.bytes_out + excluded.bytes_out;
+    end if;
     return v_count;
 end $$;

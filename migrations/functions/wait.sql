@@ -13,6 +13,7 @@ begin
     if timeout is null or extract(epoch from timeout) not between 0 and 3600 then
         raise exception 'timeout % is outside 0 s to 1 hour', timeout using errcode = 'LH003';
     end if;
+    perform leasehold.check_job(job_id);
     loop
         select j.running, j.xmin = pg_current_xact_id_if_assigned()::xid as own into v_job from leasehold.live_jobs j where j.id = job_id;
         if not found then

@@ -10,16 +10,21 @@ pub mod job;
 pub mod limit;
 pub mod migrate;
 pub mod module;
+pub mod new;
 pub mod parse;
 mod print;
+pub mod replay;
 pub mod run;
 pub mod schedule;
 pub mod stats;
 pub mod tenant;
+pub mod test;
+pub mod usage;
 pub mod worker;
 
 use std::time::Duration;
 
+use crate::job::{InvalidLimit, Limits};
 use crate::retry::RetrySettings;
 use crate::store::{Database, Store};
 
@@ -34,6 +39,44 @@ pub struct DatabaseArgs {
     /// postgres://user:password@host:5432/name; sslmode=require asks for TLS
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
+}
+
+/// What a run may use.
+#[derive(Debug, Clone, clap::Args)]
+struct LimitArgs {
+    /// Instructions a run may execute
+    #[arg(long, default_value_t = Limits::DEFAULT_FUEL)]
+    fuel: u64,
+    /// Memory a run may hold
+    #[arg(long, value_parser = parse::bytes, default_value = "64MiB")]
+    memory: u64,
+    /// Wall-clock time a run may take
+    #[arg(long, value_parser = parse::duration, default_value = "30s")]
+    timeout: Duration,
+    /// How large a result may be
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "1MiB")]
+    result_limit: u64,
+    /// How much of a run's log is kept
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "16KiB")]
+    log_limit: u64,
+    /// How many follow-up jobs of the same tenant a run may put in
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    follow_ups: u32,
+}
+
+impl LimitArgs {
+    fn limits(&self) -> Result<Limits, InvalidLimit> {
+        let limits = Limits {
+            fuel: self.fuel,
+            memory_bytes: self.memory,
+            timeout: self.timeout,
+            result_bytes: self.result_limit,
+            log_bytes: self.log_limit,
+            follow_ups: self.follow_ups,
+        };
+        limits.validate()?;
+        Ok(limits)
+    }
 }
 
 /// How a job, or all jobs of a module, are tried again.

@@ -93,6 +93,26 @@ pub struct Limits {
     pub follow_ups: u32,
 }
 
+/// A clock and random numbers that do not depend on the machine, so that two runs of one payload are the same run. The clock
+/// begins at `starts_at` and moves when the guest sleeps or looks at it, and nobody waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Deterministic {
+    /// What the wall clock says when the run begins, counted from 1970.
+    #[serde(rename = "starts_at_ms", serialize_with = "as_millis")]
+    pub starts_at: Duration,
+    /// Where the random numbers come from.
+    pub seed: u64,
+}
+
+impl Deterministic {
+    /// Where the clock begins unless told otherwise, counted from 1970: 2026-01-01T00:00:00Z.
+    pub const STARTS_AT: Duration = Duration::from_secs(1_767_225_600);
+
+    pub fn new(seed: u64, starts_at: Option<Duration>) -> Self {
+        Self { starts_at: starts_at.unwrap_or(Self::STARTS_AT), seed }
+    }
+}
+
 fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

@@ -6,10 +6,14 @@ pub mod outcome;
 pub mod retry;
 pub mod schedule;
 pub mod settlement;
+pub mod written;
 
 // The two sides, which do not know each other: the only SQL, the only wasmtime.
 pub mod sandbox;
 pub mod store;
+
+// The sandbox without a queue, for those who write modules.
+pub mod harness;
 
 // The loops that know both, and the faces.
 pub mod cli;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use leasehold::cli::{
-    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, run, schedule, stats, tenant, worker,
+    self, bench, compile, demo, dev, enqueue, job, limit, migrate, module, new, replay, run, schedule, stats, tenant,
+    test, usage, worker,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -34,9 +35,13 @@ enum Command {
     Resume(limit::ResumeArgs),
     Schedule(schedule::Args),
     Stats(stats::Args),
+    Usage(usage::Args),
     Bench(bench::Args),
     Demo(demo::Args),
+    New(new::Args),
+    Replay(replay::Args),
     Run(run::Args),
+    Test(test::Args),
     Compile(compile::Args),
 }
 
@@ -92,9 +97,13 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Resume(args) => limit::resume(args).await?,
         Command::Schedule(args) => schedule::run(args).await?,
         Command::Stats(args) => stats::run(args).await?,
+        Command::Usage(args) => usage::run(args).await?,
         Command::Bench(args) => bench::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
+        Command::New(args) => return new::run(args),
+        Command::Replay(args) => return replay::run(args).await,
         Command::Run(args) => return run::run(args).await,
+        Command::Test(args) => return test::run(args).await,
         Command::Compile(args) => return compile::run(&args),
     }
     Ok(ExitCode::SUCCESS)

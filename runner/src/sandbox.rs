@@ -9,11 +9,15 @@ mod code_cache;
 mod compile;
 mod control;
 mod engine;
+mod exit;
 mod failure;
+mod fixed;
 mod host;
 mod imports;
 mod limiter;
 mod module;
+mod profiler;
+mod program;
 mod run;
 mod signature;
 mod state;
@@ -33,8 +37,9 @@ pub use code_cache::CodeCacheConfig;
 pub use compile::{CompileLimits, Compiler, CompilerProcess};
 pub use control::RunControl;
 pub use engine::Allocation;
-pub use imports::MissingImport;
+pub use imports::{MissingImport, Need};
 pub use module::{Inspection, PrepareError, Prepared};
+pub use profiler::Profile;
 pub use run::JobInput;
 
 use code_cache::CodeCache;
@@ -52,6 +57,8 @@ pub struct SandboxConfig {
     pub memory_bytes: u64,
     /// Who compiles modules: this process, or one of their own for those of strangers.
     pub compiler: Compiler,
+    /// Made for `run_profiled`: failures then have no places in the source in their backtraces.
+    pub profiling: bool,
 }
 
 impl SandboxConfig {
@@ -65,7 +72,7 @@ impl SandboxConfig {
 
 impl Default for SandboxConfig {
     fn default() -> Self {
-        Self { slots: 64, memory_bytes: 1 << 30, compiler: Compiler::InProcess }
+        Self { slots: 64, memory_bytes: 1 << 30, compiler: Compiler::InProcess, profiling: false }
     }
 }
 
@@ -97,7 +104,7 @@ pub struct PoolUse {
 
 impl Sandbox {
     pub fn new(config: &SandboxConfig) -> anyhow::Result<Self> {
-        let SandboxConfig { slots, memory_bytes, ref compiler } = *config;
+        let SandboxConfig { slots, memory_bytes, ref compiler, profiling: _ } = *config;
         ensure!(
             (1..=SandboxConfig::MAX_SLOTS).contains(&slots),
             "{slots} slots: a sandbox has 1 to {}",
@@ -131,6 +138,7 @@ impl Sandbox {
         let mut program_linker = wasmtime::Linker::new(&engine);
         wasmtime_wasi::p1::add_to_linker_async(&mut program_linker, State::wasi_p1).context("linking WASI 0.1")?;
         clocks::add_to_program_linker(&mut program_linker).context("linking WASI 0.1's poll")?;
+        exit::add_to_program_linker(&mut program_linker).context("linking WASI 0.1's exit")?;
         let offer = Offer::of(&component_linker);
         let ticker = Ticker::start(&engine)?;
         let timer = Timer::start()?;

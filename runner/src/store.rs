@@ -16,9 +16,12 @@ mod listen;
 mod maintain;
 mod migrate;
 mod module;
+mod replay;
 mod schedule;
 mod settle;
 mod share;
+mod tenant;
+mod usage;
 mod worker;
 
 use std::fmt;
@@ -43,9 +46,12 @@ pub use listen::{Listener, Notice};
 pub use maintain::{Reaped, Retention, SWEEP_ROWS};
 pub use migrate::Migration;
 pub use module::{ModuleRow, NewVersion, Pushed, VersionRow};
+pub use replay::AttemptToReplay;
 pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use settle::{Batch, CRASH_LIMIT, Report};
 pub use share::Shares;
+pub use tenant::{GrantRow, NewGrant, QuotaRow, Removal};
+pub use usage::{UsageFilter, UsageRow};
 pub use worker::{Beat, WorkerId};
 
 /// How long any one statement may take before its connection is given up. Well below a lease, so that a dead connection

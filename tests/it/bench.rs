@@ -88,10 +88,26 @@ async fn an_idle_worker() {
     is_ratio(&found, "statements_per_second", json!({ "at_most": 2.0 }));
 }
 
+/// A job that comes with Leasehold.
+fn job(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../jobs/target/modules/{name}.wasm")).display().to_string()
+}
+
+#[tokio::test]
+async fn good_jobs_beside_hostile_ones() {
+    let found = bench(&["hostile", "--runs", "90", "--faults", &job("faults")]).await;
+    has(
+        &found,
+        "runs left memory_before_mib memory_after_mib memory_ratio alone_pickup_p50_ms alone_pickup_p99_ms pickup_p50_ms \
+         pickup_p99_ms pickup_ratio",
+    );
+    is_ratio(&found, "memory_ratio", json!({ "at_most": 1.1 }));
+    is_ratio(&found, "pickup_ratio", json!({ "at_most": 2.0 }));
+}
+
 #[tokio::test]
 async fn the_articles_experiments() {
-    let pause = Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobs/target/modules/pause.wasm");
-    let found = bench(&["article", "--module", &pause.display().to_string()]).await;
+    let found = bench(&["article", "--module", &job("pause")]).await;
     has(
         &found,
         "lease_skip_locked lease lock_skip_locked lock dead_worker leasehold_1000 leasehold_200 leasehold_dead_worker",

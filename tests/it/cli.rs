@@ -313,7 +313,7 @@ async fn statistics_and_tenants_have_their_shapes() {
     fails_with(
         &run(db.url(), &["tenant", "create", "Not Plain"]).await,
         1,
-        &["tenant name \"Not Plain\" is not 1 to 63 characters of"],
+        &["tenant name 'Not Plain' is not 1 to 63 characters of"],
     );
 }
 

@@ -40,6 +40,9 @@ async fn a_killed_workers_jobs_are_done_by_another() {
     assert_eq!(crashed, held, "what it held has run twice, and only that");
     let told: i64 = db.value("select count(*) from leasehold.job_attempts where outcome = 'crash'").await;
     assert_eq!(told, held);
+    let counted: Vec<i64> =
+        db.column("select unnest(array[sum(runs), sum(failed), sum(crashed)])::bigint from leasehold.usage").await;
+    assert_eq!(counted, [ids.len() as i64 + held, held, held], "each run is on the bill once, whoever died");
     heir.terminate();
     assert!(heir.wait().await.success());
 }

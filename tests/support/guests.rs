@@ -43,8 +43,18 @@ pub fn core(name: &str) -> Vec<u8> {
 
 /// The same from a guest's text.
 pub fn core_from(guest: &str) -> Vec<u8> {
+    core_with_realloc(guest, None)
+}
+
+/// The same, with a function of the guest's own for its allocator.
+pub fn core_with_realloc(guest: &str, realloc: Option<&str>) -> Vec<u8> {
     let (imports, rest): (Vec<_>, Vec<_>) = guest.lines().partition(|line| line.starts_with("(import"));
-    let text = wat_file("prelude").replace(";;IMPORTS", &imports.join("\n")).replace(";;GUEST", &rest.join("\n"));
+    let mut text = wat_file("prelude").replace(";;IMPORTS", &imports.join("\n")).replace(";;GUEST", &rest.join("\n"));
+    if let Some(realloc) = realloc {
+        let (own, export) = ("(func $alloc (export \"cabi_realloc\")", "(export \"cabi_realloc\"");
+        assert!(text.contains(own), "the prelude's allocator is not where it was");
+        text = text.replace(own, &format!("{export} (func {realloc})) (func $alloc"));
+    }
     let mut module = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     embed_world(&mut module);
     module
@@ -76,7 +86,16 @@ pub fn leasehold() -> Command {
 
 /// What a test's job is told about itself.
 pub fn job(payload: &[u8]) -> JobInput<'_> {
-    JobInput { id: JobId(7), tenant: "acme", module: "guest", queue: "default", attempt: 1, max_attempts: 3, payload }
+    JobInput {
+        id: JobId(7),
+        tenant: "acme",
+        module: "guest",
+        queue: "default",
+        attempt: 1,
+        max_attempts: 3,
+        payload,
+        deterministic: None,
+    }
 }
 
 /// Prepares and runs a module once, with nobody stopping it.

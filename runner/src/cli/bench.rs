@@ -8,6 +8,7 @@ mod drain;
 mod enqueue;
 mod fair;
 mod history;
+mod hostile;
 mod idle;
 mod measure;
 mod report;
@@ -80,6 +81,8 @@ enum Bench {
     Fair(fair::Args),
     /// What an idle worker asks the database, and how soon it starts a job
     Idle(idle::Args),
+    /// Thousands of runs that go wrong: what they leave in memory, and how soon good jobs beside them start
+    Hostile(hostile::Args),
     /// The article's five lines: leases and locks, with and without SKIP LOCKED, a dead worker; and this queue beside them
     Article,
     /// One part of the plain run by itself, as a line of JSON, on the database itself: for scripts that compare queues
@@ -122,6 +125,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         Bench::Enqueue(own) => in_scratch(&args, async |store| enqueue::run(&args, own, store).await).await,
         Bench::Fair(own) => fair::run(&args, own).await,
         Bench::Idle(own) => in_scratch(&args, async |store| idle::run(&args, own, store).await).await,
+        Bench::Hostile(own) => in_scratch(&args, async |store| hostile::run(&args, own, store).await).await,
         Bench::Article => in_scratch(&args, async |store| article::run(&args, store).await).await,
         Bench::Step(own) => step::run(&args, own).await,
     }

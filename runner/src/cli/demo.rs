@@ -127,6 +127,7 @@ async fn upload(store: &Store, jobs: &Path) -> anyhow::Result<()> {
         memory_bytes: Limits::DEFAULT_MEMORY_BYTES,
         // Our own jobs, in a process that holds no lease.
         compiler: Compiler::InProcess,
+        profiling: false,
     })?;
     for module in MODULES {
         bar.set_message(module);

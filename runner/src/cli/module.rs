@@ -1,16 +1,19 @@
 //! `leasehold module`.
 
+mod verdict;
+
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
 
+use self::verdict::Verdict;
 use super::compile::CompilerArgs;
-use super::{Common, RetryArgs, parse, print};
+use super::{Common, LimitArgs, RetryArgs, parse, print};
+use crate::harness::{Harness, Job, Tried};
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{FailureKind, OnFailure};
 use crate::retry::RetrySettings;
-use crate::sandbox::{Inspection, Sandbox, SandboxConfig};
+use crate::sandbox::{Inspection, RunControl, Sandbox, SandboxConfig};
 use crate::store::{NewVersion, Pushed, Store};
 
 /// Upload modules and choose which version is active.
@@ -23,6 +26,7 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Push(Box<Push>),
+    Check(Box<Check>),
     /// List modules with their active versions
     List {
         /// Only this tenant's
@@ -79,29 +83,16 @@ struct Push {
     file: PathBuf,
     #[arg(long, default_value = "default")]
     tenant: String,
-    /// Instructions a run may execute
-    #[arg(long, default_value_t = Limits::DEFAULT_FUEL)]
-    fuel: u64,
-    /// Memory a run may hold
-    #[arg(long, value_parser = parse::bytes, default_value = "64MiB")]
-    memory: u64,
-    /// Wall-clock time a run may take
-    #[arg(long, value_parser = parse::duration, default_value = "30s")]
-    timeout: Duration,
-    /// How large a result may be
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "1MiB")]
-    result_limit: u64,
-    /// How much of a run's log is kept
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "16KiB")]
-    log_limit: u64,
-    /// How many follow-up jobs of the same tenant a run may put in
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    follow_ups: u32,
+    #[command(flatten)]
+    limits: LimitArgs,
     /// Another end for a kind of failure than usual; may be given several times
     #[arg(long, value_name = "KIND=fail|dead", value_parser = parse::on_failure)]
     on: Vec<(FailureKind, OnFailure)>,
     #[command(flatten)]
     retry: RetryArgs,
+    /// Run it once before, with this payload: JSON, @FILE or - (standard input). It is uploaded only if that ends well
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    trial: Option<String>,
     /// Upload without making it the active version
     #[arg(long)]
     no_activate: bool,
@@ -111,9 +102,31 @@ struct Push {
     common: Common,
 }
 
+/// Say what an upload of a file would come to, without a database.
+///
+/// Prints what the module is, what it imports, what it needs to be granted, what compiling it takes, and all that keeps it from running.
+/// Exits with 1 when it could not run.
+#[derive(Debug, clap::Args)]
+struct Check {
+    /// A component, a core module built for one, or a WASI program
+    #[arg(value_name = "FILE.wasm")]
+    file: PathBuf,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// Run it once, with this payload: JSON, @FILE or - (standard input)
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    trial: Option<String>,
+    #[command(flatten)]
+    compiler: CompilerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Push(args) => push(*args).await?,
+        Command::Check(args) => check(*args).await?,
         Command::List { tenant, common } => {
             let modules = common.store()?.modules(tenant.as_deref()).await?;
             if common.json {
@@ -180,24 +193,56 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+async fn check(args: Check) -> anyhow::Result<()> {
+    let limits = args.limits.limits()?;
+    let sandbox = Sandbox::new(&SandboxConfig {
+        slots: 1,
+        memory_bytes: limits.memory_bytes,
+        compiler: args.compiler.compiler()?,
+        profiling: false,
+    })?;
+    let (bytes, inspection) = look_at(&args.file, &sandbox).await?;
+    let problem = inspection.problem.clone().or_else(|| inspection.check_limits(&limits).err());
+    let mut verdict = Verdict { inspection, limits, trial: None };
+    if let (None, Some(payload)) = (&problem, &args.trial) {
+        verdict.trial = Some(try_once(&args.file, bytes, payload, limits, &sandbox).await?);
+    }
+    if args.json {
+        print::json(&verdict.as_json())?;
+    } else {
+        verdict.print();
+    }
+    if let Some(problem) = problem {
+        anyhow::bail!("{} cannot run as a job: {problem}", args.file.display());
+    }
+    verdict.check_trial()
+}
+
 async fn push(args: Push) -> anyhow::Result<()> {
-    let limits = Limits {
-        fuel: args.fuel,
-        memory_bytes: args.memory,
-        timeout: args.timeout,
-        result_bytes: args.result_limit,
-        log_bytes: args.log_limit,
-        follow_ups: args.follow_ups,
-    };
-    limits.validate()?;
+    let limits = args.limits.limits()?;
     let retry = args.retry.settings();
     retry.validate()?;
     let sandbox = Sandbox::new(&SandboxConfig {
         slots: 1,
         memory_bytes: limits.memory_bytes,
         compiler: args.compiler.compiler()?,
+        profiling: false,
     })?;
-    let (verdict, pushed) = Upload {
+    let store = args.common.store()?;
+    let trial = match &args.trial {
+        None => None,
+        Some(payload) => {
+            let Inspected { bytes, verdict, .. } = inspect(&args.file, &limits, &sandbox).await?;
+            let trial = Some(try_once(&args.file, bytes, payload, limits, &sandbox).await?);
+            let verdict = Verdict { inspection: verdict, limits, trial };
+            if verdict.check_trial().is_err() && !args.common.json {
+                verdict.print();
+            }
+            verdict.check_trial().context("nothing was uploaded")?;
+            verdict.trial
+        }
+    };
+    let (inspection, pushed) = Upload {
         tenant: &args.tenant,
         name: &args.name,
         file: &args.file,
@@ -206,25 +251,23 @@ async fn push(args: Push) -> anyhow::Result<()> {
         activate: !args.no_activate,
         retry,
     }
-    .send(&args.common.store()?, &sandbox)
+    .send(&store, &sandbox)
     .await?;
+    let verdict = Verdict { inspection, limits, trial };
     if args.common.json {
         return print::json(&serde_json::json!({
             "tenant": args.tenant, "module": args.name, "version": pushed.version, "created": pushed.created,
-            "active": !args.no_activate, "verdict": verdict,
+            "active": !args.no_activate, "verdict": verdict.as_json(),
         }));
     }
     println!(
-        "{} version {} of module {} ({}, {} bytes, sha256 {}, compiled in {} ms){}",
+        "{} version {} of module {}{}",
         if pushed.created { "uploaded" } else { "unchanged:" },
         pushed.version,
         args.name,
-        print::or_dash(verdict.kind.map(ModuleKind::as_str)),
-        verdict.size_bytes,
-        &verdict.digest.to_string()[..12],
-        verdict.compile_time.as_millis(),
         if args.no_activate { ", not active" } else { "" },
     );
+    verdict.print();
     Ok(())
 }
 
@@ -268,18 +311,37 @@ pub(super) struct Inspected {
 
 /// Has the sandbox look at a file; refuses one that could not run.
 pub(super) async fn inspect(file: &Path, limits: &Limits, sandbox: &Sandbox) -> anyhow::Result<Inspected> {
-    let bytes = std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
-    let sandbox = sandbox.clone();
-    let (bytes, verdict) = tokio::task::spawn_blocking(move || {
-        let verdict = sandbox.inspect(&bytes);
-        (bytes, verdict)
-    })
-    .await
-    .context("inspecting the module")?;
+    let (bytes, verdict) = look_at(file, sandbox).await?;
     if let Some(problem) = &verdict.problem {
         anyhow::bail!("{} cannot run as a job: {problem}", file.display());
     }
     verdict.check_limits(limits)?;
     let kind = verdict.kind.context("a module without a problem has a kind")?;
     Ok(Inspected { bytes, kind, verdict })
+}
+
+async fn look_at(file: &Path, sandbox: &Sandbox) -> anyhow::Result<(Vec<u8>, Inspection)> {
+    let bytes = std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+    let sandbox = sandbox.clone();
+    let looking = tokio::task::spawn_blocking(move || {
+        let inspection = sandbox.inspect(&bytes);
+        (bytes, inspection)
+    });
+    looking.await.context("inspecting the module")
+}
+
+/// Runs the module once as a job with this payload.
+async fn try_once(
+    file: &Path,
+    bytes: Vec<u8>,
+    payload: &str,
+    limits: Limits,
+    sandbox: &Sandbox,
+) -> anyhow::Result<Tried> {
+    let job = Job { payload: Some(parse::payload(payload)?), limits, ..Job::default() };
+    let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let config = sandbox.config().clone();
+    let opening = tokio::task::spawn_blocking(move || Harness::from_bytes(&name, &bytes, &config));
+    let harness = opening.await.context("compiling")??;
+    Ok(harness.run(&job, &RunControl::new()).await)
 }

@@ -109,7 +109,12 @@ impl Options {
 
     pub fn sandbox(&self) -> anyhow::Result<Sandbox> {
         let slots = u32::try_from(self.slots).with_context(|| format!("{} slots are too many", self.slots))?;
-        Sandbox::new(&SandboxConfig { slots, memory_bytes: self.max_memory, compiler: self.compiler.compiler()? })
+        Sandbox::new(&SandboxConfig {
+            slots,
+            memory_bytes: self.max_memory,
+            compiler: self.compiler.compiler()?,
+            profiling: false,
+        })
     }
 }
 

@@ -243,8 +243,16 @@ pub fn run_child(task: &CompileTask) -> anyhow::Result<()> {
         Ok(Err(problem)) => (Some(problem), Vec::new()),
         Err(_panic) => (Some(PrepareError::Compiler("it panicked".to_owned())), Vec::new()),
     };
+    facts.compile_peak_bytes = peak_bytes();
     let frame = Frame::build(&Header { facts, problem }, &code)?;
     io::stdout().lock().write_all(&frame).context("answering")
+}
+
+/// The most memory that this process has held so far; None where the system does not say.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 fn limit_myself(task: &CompileTask) -> anyhow::Result<()> {

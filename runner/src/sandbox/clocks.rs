@@ -1,6 +1,6 @@
 //! The clocks that guests wait on, with the sandbox's own timer behind them instead of tokio's: all of `wasi:clocks` of
 //! WASI 0.2, and the plain sleep of WASI 0.1, a poll of one clock and nothing else. What else a program may poll is left
-//! to wasmtime's own and may come up to a millisecond later.
+//! to wasmtime's own and may come up to a millisecond later. A run with a virtual clock waits for nothing (`fixed`).
 
 use std::future::pending;
 use std::time::{Duration, Instant};
@@ -17,15 +17,16 @@ use wasmtime_wasi::p2::bindings::clocks::monotonic_clock;
 use wasmtime_wasi::p2::{DynPollable, Pollable, subscribe};
 use wiggle::{GuestMemory, GuestPtr};
 
-use super::state::State;
+use super::fixed::VirtualClock;
+use super::state::{State, Time};
 use super::timer::Alarm;
 
 /// Replaces WASI 0.2's monotonic clock.
 pub(super) fn add_to_component_linker(linker: &mut component::Linker<State>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     monotonic_clock::add_to_linker::<State, Clock>(linker, |state| {
-        let (wasi, alarm) = state.wasi_and_alarm();
-        ClockView { wasi: wasi.clocks(), alarm }
+        let (wasi, time) = state.wasi_and_time();
+        ClockView { wasi: wasi.clocks(), time }
     })?;
     linker.allow_shadowing(false);
     Ok(())
@@ -45,12 +46,21 @@ pub(super) fn add_to_program_linker(linker: &mut Linker<State>) -> wasmtime::Res
                 let fuel = caller.as_context_mut().hostcall_fuel();
                 let (bytes, state) = memory.data_and_store_mut(&mut caller);
                 let mut memory = GuestMemory::Unshared(bytes);
-                let (wasi, alarm) = state.wasi_and_alarm();
-                if count == 1
-                    && let Some(end) = begin_sleep(wasi, &mut memory, subscriptions, events, answered)
-                {
-                    alarm.sleep_until(end).await;
-                    return Ok(Errno::Success as i32);
+                let (wasi, time) = state.wasi_and_time();
+                match time {
+                    Time::Real(alarm) if count == 1 => {
+                        if let Some(end) = begin_sleep(wasi, &mut memory, subscriptions, events, answered) {
+                            alarm.sleep_until(end).await;
+                            return Ok(Errno::Success as i32);
+                        }
+                    }
+                    Time::Real(_) => {}
+                    Time::Virtual(clock) => {
+                        if let Some(end) = begin_virtual(clock, &mut memory, subscriptions, events, count, answered) {
+                            clock.sleep_until(end).await;
+                            return Ok(Errno::Success as i32);
+                        }
+                    }
                 }
                 wasi.set_hostcall_fuel(fuel);
                 wasi_snapshot_preview1::poll_oneoff(wasi, &mut memory, subscriptions, events, count, answered).await
@@ -83,11 +93,53 @@ fn begin_sleep(
         (Clockid::Realtime, true) | (Clockid::ProcessCputimeId | Clockid::ThreadCputimeId, _) => return None,
     };
     let end = Instant::now().checked_add(Duration::from_nanos(nanos)).filter(|_| nanos > 0)?;
-    let fd_readwrite = EventFdReadwrite { nbytes: 0, flags: Eventrwflags::empty() };
-    let happened = Event { userdata, error: Errno::Success, type_: Eventtype::Clock, fd_readwrite };
-    memory.write(pointer(event), happened).ok()?;
+    memory.write(pointer(event), elapsed(userdata)).ok()?;
     memory.write(pointer(answered), 1_u32).ok()?;
     Some(end)
+}
+
+/// How many clocks a program may wait for at once by a virtual clock. More of them wait by the real one.
+const VIRTUAL_SUBSCRIPTIONS: i32 = 64;
+
+/// The same by a virtual clock, for any clocks and nothing else: a program's other subscriptions are always ready.
+fn begin_virtual(
+    clock: &VirtualClock,
+    memory: &mut GuestMemory<'_>,
+    subscriptions: i32,
+    events: i32,
+    count: i32,
+    answered: i32,
+) -> Option<u64> {
+    if !(1..=VIRTUAL_SUBSCRIPTIONS).contains(&count) {
+        return None;
+    }
+    let mut ends = Vec::new();
+    for subscription in pointer::<Subscription>(subscriptions).as_array(count.cast_unsigned()).iter() {
+        let Subscription { userdata, u } = memory.read(subscription.ok()?).ok()?;
+        let SubscriptionU::Clock(wait) = u else { return None };
+        let is_absolute = wait.flags.contains(Subclockflags::SUBSCRIPTION_CLOCK_ABSTIME);
+        let end = match (wait.id, is_absolute) {
+            (Clockid::Monotonic | Clockid::Realtime, false) => clock.end_of(wait.timeout),
+            (Clockid::Monotonic, true) => wait.timeout,
+            (Clockid::Realtime, true) => clock.end_at(wait.timeout),
+            (Clockid::ProcessCputimeId | Clockid::ThreadCputimeId, _) => return None,
+        };
+        ends.push((end, userdata));
+    }
+    let end = ends.iter().map(|(end, _)| *end).min()?.max(clock.end_of(0));
+    let due = ends.iter().filter(|(ends, _)| *ends <= end);
+    let mut happened = 0_u32;
+    for ((_, userdata), event) in due.zip(pointer::<Event>(events).as_array(count.cast_unsigned()).iter()) {
+        memory.write(event.ok()?, elapsed(*userdata)).ok()?;
+        happened += 1;
+    }
+    memory.write(pointer(answered), happened).ok()?;
+    Some(end)
+}
+
+fn elapsed(userdata: u64) -> Event {
+    let fd_readwrite = EventFdReadwrite { nbytes: 0, flags: Eventrwflags::empty() };
+    Event { userdata, error: Errno::Success, type_: Eventtype::Clock, fd_readwrite }
 }
 
 fn pointer<T>(at: i32) -> GuestPtr<T> {
@@ -98,7 +150,7 @@ struct Clock;
 
 struct ClockView<'a> {
     wasi: WasiClocksCtxView<'a>,
-    alarm: &'a Alarm,
+    time: &'a Time,
 }
 
 impl HasData for Clock {
@@ -120,10 +172,13 @@ impl monotonic_clock::Host for ClockView<'_> {
     }
 
     fn subscribe_duration(&mut self, nanos: monotonic_clock::Duration) -> wasmtime::Result<Resource<DynPollable>> {
-        let wait = match Instant::now().checked_add(Duration::from_nanos(nanos)) {
+        let wait = match self.time {
             _ if nanos == 0 => Wait::Over { has_yielded: false },
-            Some(end) => Wait::Until { end, alarm: self.alarm.clone() },
-            None => Wait::Forever,
+            Time::Virtual(clock) => Wait::Virtual { end: clock.end_of(nanos), clock: clock.clone() },
+            Time::Real(alarm) => match Instant::now().checked_add(Duration::from_nanos(nanos)) {
+                Some(end) => Wait::Until { end, alarm: alarm.clone() },
+                None => Wait::Forever,
+            },
         };
         let table: &mut ResourceTable = self.wasi.table;
         let wait = table.push(wait)?;
@@ -141,6 +196,10 @@ enum Wait {
         end: Instant,
         alarm: Alarm,
     },
+    Virtual {
+        end: u64,
+        clock: VirtualClock,
+    },
     /// Beyond what the host's clock can count.
     Forever,
 }
@@ -155,6 +214,7 @@ impl Pollable for Wait {
                 tokio::task::yield_now().await;
             }
             Self::Until { end, alarm } => alarm.sleep_until(*end).await,
+            Self::Virtual { end, clock } => clock.sleep_until(*end).await,
             Self::Forever => pending().await,
         }
     }

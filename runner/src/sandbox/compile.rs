@@ -87,6 +87,12 @@ pub(super) struct Facts {
     pub functions: u64,
     pub minimum_memory_bytes: u64,
     pub compile_time: Duration,
+    /// What all tables have from the start.
+    #[serde(default)]
+    pub minimum_table_elements: u64,
+    /// The most memory that the compiler's process held; None where it was this one.
+    #[serde(default)]
+    pub compile_peak_bytes: Option<u64>,
 }
 
 /// A compiled module.
@@ -163,6 +169,7 @@ impl<'a> Wasm<'a> {
         let survey = survey(bytes)?;
         facts.functions = survey.functions;
         facts.minimum_memory_bytes = survey.minimum_memory_bytes;
+        facts.minimum_table_elements = survey.table_elements;
         facts.exports = survey.exports.iter().map(|name| shown(name)).collect();
         check_memory(facts, memory_bytes)?;
         let (is_component, bytes) = if survey.is_component {
@@ -180,7 +187,19 @@ impl<'a> Wasm<'a> {
         Ok(Self { is_component, bytes })
     }
 
-    fn compile(&self, engine: &Engine) -> Result<Code, PrepareError> {
+    /// The same of what is to be run as a program, whatever else it could be.
+    pub fn translate_program(bytes: &'a [u8], memory_bytes: u64, facts: &mut Facts) -> Result<Self, PrepareError> {
+        check_header(bytes)?;
+        let survey = survey(bytes)?;
+        facts.minimum_memory_bytes = survey.minimum_memory_bytes;
+        check_memory(facts, memory_bytes)?;
+        if !survey.is_component && !survey.exports.iter().any(|name| name == "_start") {
+            return Err(PrepareError::NoEntry("a program exports _start, and this module does not".to_owned()));
+        }
+        Ok(Self { is_component: survey.is_component, bytes: Cow::Borrowed(bytes) })
+    }
+
+    pub fn compile(&self, engine: &Engine) -> Result<Code, PrepareError> {
         if self.is_component {
             Component::from_binary(engine, &self.bytes).map(Code::Component).map_err(invalid)
         } else {
@@ -213,11 +232,36 @@ fn check_header(bytes: &[u8]) -> Result<(), PrepareError> {
     if Engine::detect_precompiled(bytes).is_some() {
         return Err(PrepareError::Precompiled);
     }
+    if let Some(foreign) = foreign(bytes) {
+        return Err(foreign);
+    }
     let text = bytes.trim_ascii_start();
     if text.starts_with(b"(") || text.starts_with(b";;") {
         return Err(PrepareError::Text);
     }
     Err(PrepareError::NotWasm(bytes[..bytes.len().min(4)].escape_ascii().to_string()))
+}
+
+/// What people take for wasm by mistake, and what they should have sent.
+fn foreign(bytes: &[u8]) -> Option<PrepareError> {
+    const BUILD: &str = "build it for wasm: cargo build --release --target wasm32-wasip2";
+    const UNPACK: &str = "unpack it and send the .wasm file inside";
+    let starts: [(&[u8], &str, &str); 9] = [
+        (b"\x7fELF", "a native program (ELF)", BUILD),
+        (b"MZ", "a native program (PE)", BUILD),
+        (b"\xcf\xfa\xed\xfe", "a native program (Mach-O)", BUILD),
+        (b"!<arch>\n", "a native library", BUILD),
+        (b"PK\x03\x04", "an archive (zip)", UNPACK),
+        (b"\x1f\x8b", "compressed (gzip)", UNPACK),
+        (b"\xfd7zXZ\0", "compressed (xz)", UNPACK),
+        (b"\x28\xb5\x2f\xfd", "compressed (zstd)", UNPACK),
+        (b"BZh", "compressed (bzip2)", UNPACK),
+    ];
+    let found =
+        starts.into_iter().find(|(start, _, _)| bytes.starts_with(start)).map(|(_, what, advice)| (what, advice));
+    let is_tar = bytes.get(257..262) == Some(b"ustar");
+    let (what, advice) = found.or(is_tar.then_some(("an archive (tar)", UNPACK)))?;
+    Some(PrepareError::Foreign { what: what.into(), size: bytes.len() as u64, advice: advice.into() })
 }
 
 /// A core module that carries component metadata, as guests built with wit-bindgen do, becomes a component. What it

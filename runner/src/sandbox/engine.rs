@@ -28,6 +28,9 @@ const ASYNC_STACK_BYTES: usize = 2 << 20;
 /// Frames in a backtrace: enough to see a recursion's cycle and where it was entered from.
 pub(super) const BACKTRACE_FRAMES: usize = 32;
 
+/// The same where stacks are profiled: deep enough for the outermost calls to be in it, mostly.
+const PROFILED_FRAMES: usize = 512;
+
 /// Linear memories of one run. A component of one module has 1; those made with QuickJS have up to 3.
 pub(super) const MEMORIES_PER_RUN: u32 = 4;
 /// Tables of one run: a module with its adapter has 2, a linked set of libraries more.
@@ -59,7 +62,7 @@ pub enum Allocation {
 /// Builds the engine, with a pool if the address space has room for one.
 pub(super) fn build(config: &SandboxConfig) -> anyhow::Result<(Engine, Allocation)> {
     let pagemap_scan = PoolingAllocationConfig::is_pagemap_scan_available();
-    let mut pooled = common();
+    let mut pooled = common_of(config);
     pooled.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config, pagemap_scan)));
     match Engine::new(&pooled) {
         Ok(engine) => Ok((engine, Allocation::Pool { slots: config.slots, pagemap_scan })),
@@ -71,7 +74,7 @@ pub(super) fn build(config: &SandboxConfig) -> anyhow::Result<(Engine, Allocatio
                 "no room for a pool of instances; each run maps its own memory, which is several times slower. \
                  Lift the limit on address space (ulimit -v), or ask for fewer slots"
             );
-            let engine = Engine::new(&on_demand(config.memory_bytes))
+            let engine = Engine::new(&on_demand(common_of(config), config.memory_bytes))
                 .map_err(anyhow::Error::from)
                 .context("building the wasm engine")?;
             Ok((engine, Allocation::OnDemand { reason }))
@@ -81,7 +84,7 @@ pub(super) fn build(config: &SandboxConfig) -> anyhow::Result<(Engine, Allocatio
 
 /// An engine that compiles for those of `build` and runs nothing: without a pool, which has no part in the code.
 pub(super) fn for_compiling(memory_bytes: u64, is_on_demand: bool) -> anyhow::Result<Engine> {
-    let config = if is_on_demand { on_demand(memory_bytes) } else { common() };
+    let config = if is_on_demand { on_demand(common(), memory_bytes) } else { common() };
     Engine::new(&config).map_err(anyhow::Error::from).context("building the compiler's engine")
 }
 
@@ -107,6 +110,16 @@ fn common() -> Config {
         .wasm_backtrace_max_frames(NonZeroUsize::new(BACKTRACE_FRAMES))
         // Only native debuggers would use it, and some platforms load and unload modules in quadratic time with it.
         .native_unwind_info(false);
+    config
+}
+
+fn common_of(sandbox: &SandboxConfig) -> Config {
+    let mut config = common();
+    if sandbox.profiling {
+        // Looking up places in the source takes a thousand times longer than a look at the stack.
+        config.wasm_backtrace_details(WasmBacktraceDetails::Disable);
+        config.wasm_backtrace_max_frames(NonZeroUsize::new(PROFILED_FRAMES));
+    }
     config
 }
 
@@ -137,8 +150,7 @@ fn pool(config: &SandboxConfig, pagemap_scan: bool) -> PoolingAllocationConfig {
 }
 
 /// Where a pool has no room, 4 GiB for each memory have none either: reserve what a run may use, and check bounds in code.
-fn on_demand(memory_bytes: u64) -> Config {
-    let mut on_demand = common();
+fn on_demand(mut on_demand: Config, memory_bytes: u64) -> Config {
     on_demand
         .allocation_strategy(InstanceAllocationStrategy::OnDemand)
         .memory_reservation(memory_bytes)

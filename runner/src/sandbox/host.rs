@@ -46,6 +46,9 @@ impl FollowUps {
             return Err(format!("this run has asked for {} jobs; the limit is {}", self.jobs.len() + 1, self.limit));
         }
         let names = [Some(&job.module), job.queue.as_ref(), job.unique_key.as_ref(), job.concurrency_key.as_ref()];
+        if names.into_iter().flatten().any(|name| name.contains('\0')) {
+            return Err("a name or key of this job has a NUL in it, which no text of the database can hold".into());
+        }
         let bytes = self.bytes + job.payload.len() + names.into_iter().flatten().map(String::len).sum::<usize>();
         if bytes > FOLLOW_UP_BYTES {
             return Err(format!("this run's follow-up jobs have {bytes} bytes; the limit is {FOLLOW_UP_BYTES} bytes"));

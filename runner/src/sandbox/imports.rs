@@ -5,15 +5,22 @@ use std::fmt;
 
 use wasmtime::component::types::{Component as ComponentType, ComponentItem};
 use wasmtime::component::{Linker, ResourceType};
-use wasmtime::{Engine, Module, Store};
+use wasmtime::{Engine, ExternType, Module, Store};
 
 use super::state::State;
 use crate::outcome::clip_text;
 
 /// How much of a name is shown, in bytes. Names of core modules may be 100 KB of anything.
 pub(super) const NAME_BYTES: usize = 200;
+/// Of how many imported functions the types are tried one by one, since it takes the square of their number. There are hardly more
+/// to be had, but a hostile component can import each under a hundred versions.
+const TRIED_TYPES: usize = 300;
+/// Near misses are looked for among the first missing imports, and for names of a sensible length in bytes, since a hostile module may
+/// have ten thousand, of any length.
+const NEAR_MISSES: usize = 50;
+const NEAR_MISS_BYTES: usize = 100;
 
-/// An import that this worker does not offer.
+/// An import that this worker does not offer, or offers with another type.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MissingImport {
     /// `package:name/interface@version`, with `#function` where only that is missing; `module::name` of a core module.
@@ -29,6 +36,78 @@ impl fmt::Display for MissingImport {
             None => f.write_str(&self.name),
         }
     }
+}
+
+/// Something that a module calls and that is granted at upload, or else refused at run time.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Need {
+    pub capability: &'static str,
+    /// The function or interface.
+    pub import: String,
+    /// The flag of `module push` that grants it.
+    pub flag: &'static str,
+}
+
+/// What has to be granted: the import without its version, the capability, the flag.
+const GRANTED: [(&str, &str, &str); 1] = [("leasehold:job/host#enqueue", "follow_ups", "--follow-ups N")];
+
+/// What a component calls that has to be granted.
+pub(super) fn needs_of(engine: &Engine, component: &ComponentType) -> Vec<Need> {
+    let mut needs = Vec::new();
+    for (name, import) in component.imports(engine) {
+        let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
+        let interface = name.split('@').next().unwrap_or(name);
+        for (item, _) in instance.exports(engine) {
+            let called = format!("{interface}#{item}");
+            let granted = GRANTED.iter().filter(|(import, ..)| *import == interface || *import == called);
+            needs.extend(granted.map(|(_, capability, flag)| Need {
+                capability,
+                import: format!("{name}#{item}"),
+                flag,
+            }));
+        }
+    }
+    needs
+}
+
+/// The interfaces on offer, without their versions, for who mistyped one.
+const INTERFACES: [&str; 20] = [
+    "leasehold:job/host",
+    "leasehold:job/types",
+    "wasi:cli/environment",
+    "wasi:cli/exit",
+    "wasi:cli/stdin",
+    "wasi:cli/stdout",
+    "wasi:cli/stderr",
+    "wasi:cli/terminal-input",
+    "wasi:cli/terminal-output",
+    "wasi:cli/terminal-stdin",
+    "wasi:cli/terminal-stdout",
+    "wasi:clocks/monotonic-clock",
+    "wasi:clocks/wall-clock",
+    "wasi:filesystem/preopens",
+    "wasi:filesystem/types",
+    "wasi:io/error",
+    "wasi:io/poll",
+    "wasi:io/streams",
+    "wasi:random/random",
+    "wasi:random/insecure",
+];
+const CONTRACT: &str = include_str!("../../../guest-sdk/wit/job.wit");
+
+/// The functions of `leasehold:job/host`.
+fn host_functions() -> impl Iterator<Item = &'static str> {
+    let host = CONTRACT.split_once("interface host {").map_or("", |(_, rest)| rest);
+    host.lines().take_while(|line| !line.starts_with('}')).filter_map(|line| Some(line.trim().split_once(": func(")?.0))
+}
+
+/// What may have been meant: a name of those on offer that takes at most so many changes as a quarter of its letters.
+fn near_miss<'a>(wanted: &str, offered: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if wanted.len() > NEAR_MISS_BYTES {
+        return None;
+    }
+    let near = offered.into_iter().map(|name| (strsim::damerau_levenshtein(wanted, name), name));
+    near.filter(|(changes, name)| (1..=name.len().div_ceil(4)).contains(changes)).min().map(|(_, name)| name)
 }
 
 /// The packages on offer and the versions at which the linker knows them.
@@ -104,9 +183,11 @@ impl Offer {
                         }
                     }
                     if has_any {
-                        missing.extend(lacks.into_iter().map(|item| self.missing(format!("{name}#{item}"))));
+                        for item in lacks {
+                            missing.push(self.missing(missing.len(), format!("{name}#{item}")));
+                        }
                     } else if !lacks.is_empty() {
-                        missing.push(self.missing(name.to_owned()));
+                        missing.push(self.missing(missing.len(), name.to_owned()));
                     }
                 }
                 ComponentItem::Type(_) => {}
@@ -114,13 +195,68 @@ impl Offer {
                 | ComponentItem::CoreFunc(_)
                 | ComponentItem::Module(_)
                 | ComponentItem::Component(_)
-                | ComponentItem::Resource(_) => missing.push(self.missing(name.to_owned())),
+                | ComponentItem::Resource(_) => missing.push(self.missing(missing.len(), name.to_owned())),
             }
         }
         missing
     }
 
-    fn missing(&self, name: String) -> MissingImport {
+    /// Imports of the right name and the wrong type: each is tried on a linker that takes anything for all others.
+    pub fn mismatched_of_component(
+        &self,
+        linker: &Linker<State>,
+        engine: &Engine,
+        component: &wasmtime::component::Component,
+    ) -> Vec<MissingImport> {
+        let ty = component.component_type();
+        let mut functions = Vec::new();
+        for (name, import) in ty.imports(engine) {
+            let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
+            let called =
+                instance.exports(engine).filter(|(_, export)| matches!(export.ty, ComponentItem::ComponentFunc(_)));
+            functions.extend(called.map(|(item, _)| (name.to_owned(), self.canonical(name), item.to_owned())));
+        }
+        let mut mismatched = Vec::new();
+        if functions.len() > TRIED_TYPES {
+            return mismatched;
+        }
+        for tried in &functions {
+            let mut others = linker.clone();
+            others.allow_shadowing(true);
+            for (_, instance, item) in functions.iter().filter(|other| *other != tried) {
+                let defined =
+                    others.root().instance(instance).and_then(|mut to| to.func_new(item, |_, _, _, _| Ok(())));
+                if defined.is_err() {
+                    return mismatched;
+                }
+            }
+            if let Err(error) = others.instantiate_pre(component) {
+                let hint = Some(format!(
+                    "of another type than this worker's: {}",
+                    clip_text(error.root_cause().to_string().as_bytes(), NAME_BYTES)
+                ));
+                let name = clip_text(format!("{}#{}", tried.0, tried.2).as_bytes(), NAME_BYTES);
+                mismatched.push(MissingImport { name, hint });
+            }
+        }
+        mismatched
+    }
+
+    /// With so many missing before it.
+    fn missing(&self, before: usize, name: String) -> MissingImport {
+        let (interface, function) = name.split_once('#').unwrap_or((&name, ""));
+        let interface = interface.split('@').next().unwrap_or(interface);
+        let near = if before >= NEAR_MISSES {
+            None
+        } else if interface == "leasehold:job/host" && !function.is_empty() {
+            near_miss(function, host_functions())
+        } else {
+            near_miss(interface, INTERFACES)
+        };
+        if let Some(near) = near {
+            let hint = Some(format!("did you mean {near}?"));
+            return MissingImport { name: clip_text(name.as_bytes(), NAME_BYTES), hint };
+        }
         let hint = if name.starts_with("wasi:http/") {
             Some("this worker offers no HTTP".to_owned())
         } else if name.starts_with("leasehold:job/") {
@@ -145,9 +281,20 @@ pub(super) fn missing_of_module(
     module: &Module,
 ) -> Vec<MissingImport> {
     let mut missing = Vec::new();
+    let offered: Vec<_> = linker.iter(&mut *store).map(|(module, name, _)| format!("{module}::{name}")).collect();
     for import in module.imports() {
-        if linker.get_by_import(&mut *store, &import).is_none() {
-            let hint = match import.module() {
+        let given = linker.get_by_import(&mut *store, &import).map(|given| given.ty(&*store));
+        let name = format!("{}::{}", import.module(), import.name());
+        if let (Some(ExternType::Func(given)), ExternType::Func(wanted)) = (&given, import.ty())
+            && !given.matches(&wanted)
+        {
+            let hint = Some(format!("of another type than this worker's: it wants {wanted}, and there is {given}"));
+            missing.push(MissingImport { name: clip_text(name.as_bytes(), NAME_BYTES), hint });
+        } else if given.is_none() {
+            let near = Some(&name).filter(|_| missing.len() < NEAR_MISSES);
+            let near = near.and_then(|name| near_miss(name, offered.iter().map(String::as_str)));
+            let near = near.map(|near| format!("did you mean {near}?"));
+            let hint = near.or_else(|| match import.module() {
                 "wasi_unstable" => Some("WASI of before 2020; rebuild it for wasm32-wasip1".to_owned()),
                 "wasi_snapshot_preview1" => None,
                 name if name.contains(':') => Some(
@@ -156,8 +303,7 @@ pub(super) fn missing_of_module(
                         .to_owned(),
                 ),
                 _ => None,
-            };
-            let name = format!("{}::{}", import.module(), import.name());
+            });
             missing.push(MissingImport { name: clip_text(name.as_bytes(), NAME_BYTES), hint });
         }
     }
@@ -211,6 +357,15 @@ impl Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_typo_is_a_near_miss_and_another_name_is_not() {
+        assert_eq!(near_miss("enqeue", host_functions()), Some("enqueue"));
+        assert_eq!(near_miss("cancel_requested", host_functions()), Some("cancel-requested"));
+        assert_eq!(near_miss("wasi:cli/stdotu", INTERFACES), Some("wasi:cli/stdout"));
+        assert_eq!(near_miss("launch", host_functions()), None);
+        assert_eq!(near_miss("enqueue", host_functions()), None, "what is there is no miss");
+    }
 
     #[test]
     fn compatible_versions_are_on_one_track() {

@@ -16,8 +16,8 @@ use wasmtime_wasi::p2::bindings::CommandPre;
 use super::compile::{Code, Facts, invalid, shown};
 use super::control::RunControl;
 use super::host::bindings::JobPre;
-use super::imports::{self, CONTRACT_VERSION, MissingImport};
-use super::state::State;
+use super::imports::{self, CONTRACT_VERSION, MissingImport, Need};
+use super::state::{Setting, State, Time};
 use super::{Sandbox, signature};
 use crate::job::{Digest, Limits, ModuleKind};
 
@@ -72,6 +72,8 @@ pub enum PrepareError {
     Text,
     #[error("the module is machine code compiled by wasmtime beforehand; upload the original wasm")]
     Precompiled,
+    #[error("this is {what} of {size} bytes, not wasm; {advice}")]
+    Foreign { what: Cow<'static, str>, size: u64, advice: Cow<'static, str> },
     #[error("this is not wasm: it begins with {0}, not with \\0asm")]
     NotWasm(String),
     #[error("module of {size} bytes exceeds the limit of {limit} bytes")]
@@ -109,6 +111,13 @@ pub enum PrepareError {
     Host(String),
 }
 
+impl PrepareError {
+    /// Whether the bytes are nothing that a worker would ever have got.
+    pub fn is_no_module(&self) -> bool {
+        matches!(self, Self::Empty | Self::Text | Self::Precompiled | Self::Foreign { .. } | Self::NotWasm(_))
+    }
+}
+
 fn asked_for(asked: Option<u64>) -> String {
     asked.map(|bytes| format!(" (it asked for {bytes} more)")).unwrap_or_default()
 }
@@ -129,18 +138,25 @@ pub struct Inspection {
     pub size_bytes: u64,
     /// None when the bytes cannot be run.
     pub kind: Option<ModuleKind>,
+    /// The interface that a job enters it by, with its version.
+    pub world: Option<String>,
     /// The size of the component made from a core module; None when none was made.
     pub componentized_bytes: Option<u64>,
     /// Exported interfaces of a component, exported functions of a core module.
     pub exports: Vec<String>,
     /// Imported interfaces of a component, `module::name` of a core module.
     pub imports: Vec<String>,
-    /// The imports that this worker cannot give.
+    /// The imports that this worker cannot give, or has of another type.
     pub missing: Vec<MissingImport>,
+    /// What it calls that has to be granted at upload.
+    pub needs: Vec<Need>,
     pub functions: u64,
     /// What its memories take from the start, all together; a job's limit must be larger.
     pub minimum_memory_bytes: u64,
+    pub minimum_table_elements: u64,
     pub compiled_bytes: Option<u64>,
+    /// The most memory that compiling it took; None where this process did it.
+    pub compile_peak_bytes: Option<u64>,
     #[serde(rename = "compile_ms", serialize_with = "as_millis")]
     pub compile_time: Duration,
     /// Why it cannot be run; None when it can.
@@ -192,13 +208,17 @@ impl Sandbox {
             digest: Digest::of(bytes),
             size_bytes: bytes.len() as u64,
             kind: None,
+            world: None,
             componentized_bytes: None,
             exports: Vec::new(),
             imports: Vec::new(),
             missing: Vec::new(),
+            needs: Vec::new(),
             functions: 0,
             minimum_memory_bytes: 0,
+            minimum_table_elements: 0,
             compiled_bytes: None,
+            compile_peak_bytes: None,
             compile_time: Duration::ZERO,
             problem: None,
         };
@@ -217,6 +237,8 @@ impl Sandbox {
         inspection.exports = facts.exports;
         inspection.componentized_bytes = facts.componentized_bytes;
         inspection.compile_time = facts.compile_time;
+        inspection.minimum_table_elements = facts.minimum_table_elements;
+        inspection.compile_peak_bytes = facts.compile_peak_bytes;
         match code? {
             Code::Component(component) => self.link_component(&component, inspection),
             Code::Program(module) => self.link_program(&module, inspection),
@@ -230,37 +252,43 @@ impl Sandbox {
         let ty = component.component_type();
         inspection.imports = ty.imports(engine).map(|(name, _)| shown(name)).collect();
         inspection.exports = ty.exports(engine).map(|(name, _)| shown(name)).collect();
+        inspection.needs = imports::needs_of(engine, &ty);
+        inspection.missing = self.offer().missing_of_component(self.component_linker(), engine, &ty);
         let entry = ComponentEntry::of(&inspection.exports)?;
+        inspection.world = Some(entry.name().to_owned());
         if let ComponentEntry::Handler(name) = &entry {
             check_signature(engine, &ty, name)?;
         }
-        inspection.missing = self.offer().missing_of_component(self.component_linker(), engine, &ty);
         if !inspection.missing.is_empty() {
             return Err(PrepareError::MissingImports(inspection.missing.clone()));
         }
         // What is left to go wrong are imports of the right name and the wrong type.
-        let linked = self.component_linker().instantiate_pre(component).map_err(invalid)?;
+        let linked = self.component_linker().instantiate_pre(component).map_err(|error| {
+            inspection.missing = self.offer().mismatched_of_component(self.component_linker(), engine, component);
+            if inspection.missing.is_empty() {
+                invalid(error)
+            } else {
+                PrepareError::MissingImports(inspection.missing.clone())
+            }
+        })?;
         // Else the first job would pay for it.
         component.initialize_copy_on_write_image().map_err(invalid)?;
         let (kind, entry) = match entry {
             ComponentEntry::Handler(_) => {
                 (ModuleKind::Component, Entry::Handler(JobPre::new(linked).map_err(invalid)?))
             }
-            ComponentEntry::Run => (ModuleKind::Command, Entry::Command(CommandPre::new(linked).map_err(invalid)?)),
+            ComponentEntry::Run(_) => (ModuleKind::Command, Entry::Command(CommandPre::new(linked).map_err(invalid)?)),
         };
         Ok(Prepared::new(kind, entry, compiled_bytes))
     }
 
     fn link_program(&self, module: &Module, inspection: &mut Inspection) -> Result<Prepared, PrepareError> {
-        let engine = self.engine();
         let compiled_bytes = module.image_range().end as u64 - module.image_range().start as u64;
         inspection.compiled_bytes = Some(compiled_bytes);
         inspection.imports =
             module.imports().map(|import| shown(&format!("{}::{}", import.module(), import.name()))).collect();
-        let alarm = self.timer().alarm().clone();
-        let state = State::new(ModuleKind::Command, b"", &Limits::default(), RunControl::new(), alarm);
-        let mut store = Store::new(engine, state);
-        inspection.missing = imports::missing_of_module(self.program_linker(), &mut store, module);
+        inspection.world = Some("wasi_snapshot_preview1".to_owned());
+        inspection.missing = imports::missing_of_module(self.program_linker(), &mut scratch_store(self), module);
         if !inspection.missing.is_empty() {
             return Err(PrepareError::MissingImports(inspection.missing.clone()));
         }
@@ -274,13 +302,33 @@ impl Sandbox {
     }
 }
 
+/// A store that runs nothing, for who has to have one.
+pub(super) fn scratch_store(sandbox: &Sandbox) -> Store<State> {
+    let setting = Setting {
+        kind: ModuleKind::Command,
+        stdin: b"",
+        limits: &Limits::default(),
+        control: RunControl::new(),
+        time: Time::Real(sandbox.timer().alarm().clone()),
+        deterministic: None,
+        args: None,
+    };
+    Store::new(sandbox.engine(), State::new(setting))
+}
+
 enum ComponentEntry {
     /// With the full name of the exported interface.
     Handler(String),
-    Run,
+    Run(String),
 }
 
 impl ComponentEntry {
+    fn name(&self) -> &str {
+        match self {
+            Self::Handler(name) | Self::Run(name) => name,
+        }
+    }
+
     fn of(exports: &[String]) -> Result<Self, PrepareError> {
         let version_of = |interface: &str| {
             exports.iter().find_map(|name| name.strip_prefix(interface)?.strip_prefix('@').map(|v| (name, v)))
@@ -294,8 +342,8 @@ impl ComponentEntry {
                 )))
             };
         }
-        if version_of("wasi:cli/run").is_some_and(|(_, version)| version.starts_with("0.2.")) {
-            return Ok(Self::Run);
+        if let Some((name, _)) = version_of("wasi:cli/run").filter(|(_, version)| version.starts_with("0.2.")) {
+            return Ok(Self::Run(name.clone()));
         }
         let exports =
             if exports.is_empty() { "nothing".to_owned() } else { exports[..exports.len().min(LISTED)].join(", ") };

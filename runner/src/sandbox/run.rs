@@ -2,7 +2,7 @@
 //! end by itself. One that computes meets the epoch's callback at the next tick. One that waits in a host call is not
 //! computing, so it is dropped from outside, by a stop or by a timer a little behind the deadline.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -10,14 +10,17 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{Store, UpdateDeadline};
+use wasmtime_wasi::I32Exit;
 
 use super::control::RunControl;
 use super::failure::{self, Facts, Interrupt};
+use super::fixed::VirtualClock;
 use super::host::bindings::leasehold::job::types;
 use super::module::{Entry, Prepared};
-use super::state::{HANDLES, State, to_usize};
+use super::profiler::{self, Profile, Profiler};
+use super::state::{HANDLES, Setting, State, Time, to_usize};
 use super::{Sandbox, engine};
-use crate::job::{JobId, Limits, ModuleKind};
+use crate::job::{Deterministic, JobId, Limits, ModuleKind};
 use crate::outcome::{Outcome, Run, Stop, Usage};
 
 /// How far behind the deadline the timer waits, so that a computing guest meets the epoch first and gets a backtrace.
@@ -41,6 +44,16 @@ pub struct JobInput<'a> {
     pub attempt: u32,
     pub max_attempts: u32,
     pub payload: &'a [u8],
+    /// None: the clock and the random numbers of the machine.
+    pub deterministic: Option<Deterministic>,
+}
+
+/// What a run has that no worker's has.
+#[derive(Default)]
+pub(super) struct Extras<'a> {
+    /// A program's arguments; its streams are then those of this process.
+    pub args: Option<&'a [String]>,
+    pub profiler: Option<Profiler>,
 }
 
 /// How the guest's part of a run came to its end.
@@ -63,31 +76,69 @@ impl Sandbox {
     ///
     /// Must be polled by a tokio runtime with timers. Dropping the future ends the run; the guest is gone with it.
     pub async fn run(&self, module: &Prepared, job: JobInput<'_>, limits: &Limits, control: &RunControl) -> Run {
+        self.run_with(module, job, limits, control, &Extras::default()).await.0
+    }
+
+    /// The same, and what its fuel went into. For a sandbox that was made for it (`SandboxConfig::profiling`).
+    pub async fn run_profiled(
+        &self,
+        module: &Prepared,
+        job: JobInput<'_>,
+        limits: &Limits,
+        control: &RunControl,
+    ) -> (Run, Profile) {
+        let profiler = Profiler::new(limits.fuel);
+        let extras = Extras { profiler: Some(profiler.clone()), ..Extras::default() };
+        let (run, _) = self.run_with(module, job, limits, control, &extras).await;
+        (run, profiler.finish())
+    }
+
+    /// Answers a program's exit code too, where it came to that.
+    pub(super) async fn run_with(
+        &self,
+        module: &Prepared,
+        job: JobInput<'_>,
+        limits: &Limits,
+        control: &RunControl,
+        extras: &Extras<'_>,
+    ) -> (Run, Option<i32>) {
         let mut cpu = Duration::ZERO;
-        let mut unmetered = pin!(self.run_unmetered(module, job, limits, control));
-        let mut run = poll_fn(|context| {
+        let mut unmetered = pin!(self.run_unmetered(module, job, limits, control, extras));
+        let (mut run, exit_code) = poll_fn(|context| {
             let start = thread_cpu();
             let polled = unmetered.as_mut().poll(context);
             cpu += thread_cpu().saturating_sub(start);
+            if let (Some(profiler), true) = (&extras.profiler, polled.is_pending()) {
+                profiler.look();
+                self.engine().increment_epoch();
+            }
             polled
         })
         .await;
         run.usage.cpu = cpu;
-        run
+        (run, exit_code)
     }
 
-    async fn run_unmetered(&self, module: &Prepared, job: JobInput<'_>, limits: &Limits, control: &RunControl) -> Run {
+    async fn run_unmetered(
+        &self,
+        module: &Prepared,
+        job: JobInput<'_>,
+        limits: &Limits,
+        control: &RunControl,
+        extras: &Extras<'_>,
+    ) -> (Run, Option<i32>) {
         let started = Instant::now();
         if let Some(stop) = control.stopped() {
-            return Run::unrun(Outcome::Stopped(stop));
+            return (Run::unrun(Outcome::Stopped(stop)), None);
         }
         if module.kind() == ModuleKind::Component && job.payload.len() as u64 > limits.memory_bytes {
-            return Run::unrun(failure::payload_too_large(job.payload.len(), limits));
+            return (Run::unrun(failure::payload_too_large(job.payload.len(), limits)), None);
         }
         let deadline = started.checked_add(limits.timeout).unwrap_or(started + FAR_AWAY);
         let hostcall_bytes = hostcall_bytes(module.kind(), limits);
         let _awake = self.ticker().awake();
-        let mut store = self.store(module.kind(), job.payload, limits, control, deadline, hostcall_bytes);
+        let mut store = self.store(module.kind(), job, limits, control, deadline, hostcall_bytes, extras);
+        let clock = store.data().virtual_clock().cloned();
         let mut instantiated = false;
         let end = {
             // A panic in a host function unwinds through the guest's fiber to here. The store that it passed through is
@@ -101,13 +152,19 @@ impl Sandbox {
                     Err(panic) => End::Panicked(failure::panicked(&*panic)),
                 },
                 stop = control.wait_for_stop() => End::Stopped(stop),
+                () = over(clock.as_ref()) => End::TimedOut,
                 () = tokio::time::sleep_until((deadline + DEADLINE_GRACE).into()) => End::TimedOut,
             }
         };
-        let elapsed = started.elapsed();
+        let elapsed = started.elapsed().max(clock.map_or(Duration::ZERO, |clock| clock.elapsed()));
         let log = store.data().log.take();
         let stdout = store.data().stdout.as_ref();
         let facts = Facts { kind: module.kind(), limits, elapsed, instantiated, hostcall_bytes, log: &log, stdout };
+        let exit_code = match &end {
+            End::Returned(Ok(Returned::Exit(code))) => Some(*code),
+            End::Returned(Err(error)) => error.downcast_ref::<I32Exit>().map(|exit| exit.0),
+            End::Returned(Ok(_)) | End::Panicked(_) | End::Stopped(_) | End::TimedOut => None,
+        };
         let outcome = match end {
             End::Returned(Ok(Returned::Result(result))) if result.len() as u64 > limits.result_bytes => {
                 failure::result_too_large(result.len() as u64, &facts)
@@ -130,27 +187,40 @@ impl Sandbox {
                 Outcome::Failed(_) | Outcome::Snoozed { .. } | Outcome::Stopped(_) => 0,
             },
         };
-        Run { outcome, usage, log, follow_ups: store.into_data().follow_ups.take() }
+        (Run { outcome, usage, log, follow_ups: store.into_data().follow_ups.take() }, exit_code)
     }
 
     fn store(
         &self,
         kind: ModuleKind,
-        payload: &[u8],
+        job: JobInput<'_>,
         limits: &Limits,
         control: &RunControl,
         deadline: Instant,
         hostcall_bytes: usize,
+        extras: &Extras<'_>,
     ) -> Store<State> {
-        let state = State::new(kind, payload, limits, control.clone(), self.timer().alarm().clone());
+        let profiler = extras.profiler.clone();
+        let deterministic = job.deterministic;
+        let time = match deterministic {
+            None => Time::Real(self.timer().alarm().clone()),
+            Some(Deterministic { starts_at, .. }) => Time::Virtual(VirtualClock::new(starts_at, limits.timeout)),
+        };
+        let control = control.clone();
+        let state =
+            State::new(Setting { kind, stdin: job.payload, limits, control, time, deterministic, args: extras.args });
         let mut store = Store::new(self.engine(), state);
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(hostcall_bytes);
         store.set_max_component_handles(HANDLES);
         store.set_fuel(limits.fuel).expect("the engine counts fuel");
+        if profiler.is_some() {
+            store.fuel_async_yield_interval(Some(profiler::EVERY_FUEL)).expect("the engine counts fuel");
+        }
         // Two ticks at first, so that a run of less than one never yields: coming back costs it the length of the queue,
         // which with 16 runs of 20 us each on two threads was 1.4 ms for every hundredth.
-        store.set_epoch_deadline(2);
+        // A profiled run must meet the callback each time that it is asked to, and from the first on.
+        store.set_epoch_deadline(if extras.profiler.is_some() { 1 } else { 2 });
         store.epoch_deadline_callback(move |store| {
             if let Some(stop) = store.data().control.stopped() {
                 return Err(Interrupt::Stopped(stop).into());
@@ -158,11 +228,24 @@ impl Sandbox {
             if Instant::now() >= deadline {
                 return Err(Interrupt::Deadline.into());
             }
+            if let Some(profiler) = &profiler {
+                profiler.meet(&store);
+                // It yields by fuel already, and a yield by time would be taken for one.
+                return Ok(UpdateDeadline::Continue(1));
+            }
             // wasmtime's own Yield wakes the task at once, into tokio's fast lane: with four spinning guests on two
             // threads a timer of 5 ms then took 53 ms. tokio's yield lets timers and sockets go first: 7 ms.
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
         store
+    }
+}
+
+/// Resolves when the run's time is over by a clock of its own.
+async fn over(clock: Option<&VirtualClock>) {
+    match clock {
+        Some(clock) => clock.over().await,
+        None => pending().await,
     }
 }
 
@@ -243,6 +326,7 @@ mod tests {
             attempt: 1,
             max_attempts: 1,
             payload: b"",
+            deterministic: None,
         }
     }
 

@@ -146,7 +146,8 @@ pub(super) struct Survey {
     counts: Counts,
     types: u64,
     globals: u64,
-    table_elements: u64,
+    /// What all tables have from the start.
+    pub table_elements: u64,
     element_segments: u64,
     element_items: u64,
     element_expressions: u64,

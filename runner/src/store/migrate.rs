@@ -4,6 +4,7 @@
 use anyhow::Context as _;
 use deadpool_postgres::{Client, Transaction};
 use sha2::Digest as _;
+use tokio_postgres::types::Type;
 
 use super::{Store, explain, get};
 
@@ -42,12 +43,13 @@ const TAKE_TURNS: &str = "set local lock_timeout = '60s'; select pg_advisory_xac
 impl Store {
     /// Applies what is missing and answers it; with `dry_run` nothing is changed.
     ///
-    /// The tables come in one transaction, what works on them in the next: to replace a view while tables that it shows are
-    /// locked would deadlock with whoever reads it. In between, the old functions work on the new tables.
+    /// Each file of tables is a transaction, and what works on them the last: to replace a view while tables that it shows are
+    /// locked would deadlock with whoever reads it, and so would tables that others lock in another order. In between, the old
+    /// functions work on the new tables.
     pub async fn migrate(&self, dry_run: bool) -> anyhow::Result<Vec<Migration>> {
         let mut client = self.client().await?;
         let mut done = Vec::new();
-        let (tx, applied) = begin(&mut client).await?;
+        let (mut tx, mut applied) = begin(&mut client).await?;
         for (index, (name, text)) in embedded::NUMBERED.iter().enumerate() {
             let version = i32::try_from(index).expect("a handful of files") + 1;
             if applied.iter().any(|(known, ..)| *known == version) {
@@ -56,13 +58,11 @@ impl Store {
             tx.batch_execute(text).await.map_err(explain).with_context(|| format!("applying {name}"))?;
             record(&tx, version, name, &checksum(&[text])).await?;
             done.push(Migration { name: (*name).to_owned() });
+            if !dry_run {
+                tx.commit().await.map_err(explain).context("ending the migration of the tables")?;
+                (tx, applied) = begin(&mut client).await?;
+            }
         }
-        let (tx, applied) = if dry_run || done.is_empty() {
-            (tx, applied)
-        } else {
-            tx.commit().await.map_err(explain).context("ending the migration of the tables")?;
-            begin(&mut client).await?
-        };
         let current = code_checksum();
         if !applied.iter().any(|(version, _, checksum)| *version == 0 && *checksum == current) {
             for (name, text) in embedded::FUNCTIONS.iter().chain(embedded::VIEWS) {
@@ -77,6 +77,7 @@ impl Store {
         end.map_err(explain).context("ending the migration")?;
         drop(client);
         if !dry_run {
+            self.fence_tables().await?;
             self.maintain_partitions(super::Retention::default()).await?;
             if self.build_index().await? {
                 done.push(Migration { name: INDEX.to_owned() });
@@ -103,6 +104,20 @@ impl Store {
         let sql = "-- begin_sharing\nselect leasehold.begin_sharing()";
         let row = self.rows_within(BUILD_LIMIT, "noting the tenants' lanes", sql, &[]).await?;
         row.first().map_or(Ok(false), |row| get(row, 0))
+    }
+
+    /// Row level security for each table that has none, also of later versions.
+    async fn fence_tables(&self) -> anyhow::Result<()> {
+        let sql = "-- unfenced tables
+            select c.relname::text from pg_class c where c.relnamespace = 'leasehold'::regnamespace and c.relkind in ('r', 'p')
+               and not c.relrowsecurity and c.relname <> 'schema_version' order by c.oid";
+        for row in self.rows("looking for tables without row level security", sql, &[]).await? {
+            let table: String = get(&row, 0)?;
+            let sql = "-- fence\nselect leasehold.fence($1)::text";
+            let fenced = self.row("turning row level security on", sql, &[(&table, Type::TEXT)]).await;
+            fenced.with_context(|| format!("of table {table}"))?;
+        }
+        Ok(())
     }
 
     /// Refuses a schema that is older than this binary needs. A newer one is fine: its functions keep the older signatures.
@@ -171,7 +186,6 @@ fn check_known(applied: &[(i32, String, String)]) -> anyhow::Result<()> {
 }
 
 async fn record(tx: &Transaction<'_>, version: i32, name: &str, checksum: &str) -> anyhow::Result<()> {
-    use tokio_postgres::types::Type;
     let sql = "insert into leasehold.schema_version (version, name, checksum) values ($1, $2, $3)
                on conflict (version) do update set checksum = excluded.checksum, applied_at = now()";
     tx.query_typed(sql, &[(&version, Type::INT4), (&name, Type::TEXT), (&checksum, Type::TEXT)])

@@ -62,24 +62,6 @@ pub struct VersionRow {
 }
 
 impl Store {
-    pub async fn create_tenant(&self, name: &str) -> anyhow::Result<bool> {
-        anyhow::ensure!(
-            !name.is_empty()
-                && name.len() <= 63
-                && !name.starts_with(['_', '.', '-'])
-                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.-".contains(&b)),
-            "tenant name {name:?} is not 1 to 63 characters of a-z, 0-9, \"_\", \".\" and \"-\""
-        );
-        let sql = "-- create_tenant\ninsert into leasehold.tenants (name) values ($1) on conflict (name) do nothing returning tenant_id";
-        Ok(!self.rows("creating the tenant", sql, &[(&name, Type::TEXT)]).await?.is_empty())
-    }
-
-    pub async fn tenants(&self) -> anyhow::Result<Vec<String>> {
-        let rows =
-            self.rows("listing tenants", "-- tenants\nselect name from leasehold.tenants order by name", &[]).await?;
-        rows.iter().map(|row| get(row, 0)).collect()
-    }
-
     pub async fn push_module(&self, new: &NewVersion<'_>) -> anyhow::Result<Pushed> {
         let on_failure: serde_json::Map<String, serde_json::Value> =
             new.on_failure.iter().map(|(kind, end)| (kind.to_string(), end.as_str().into())).collect();
@@ -208,20 +190,13 @@ impl Store {
         let params = [(&tenant.0 as _, Type::INT4), (&module_id as _, Type::INT4), (&version as _, Type::INT4)];
         let rows = self.rows("looking up the module", sql, &params).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let on_failure: serde_json::Value = get(row, "on_failure")?;
-        let on_failure = on_failure.as_object().context("on_failure is not an object")?;
-        let on_failure = on_failure
-            .iter()
-            .map(|(kind, end)| Ok((kind.parse()?, end.as_str().context("not a string")?.parse()?)))
-            .collect::<anyhow::Result<_>>()
-            .context("reading on_failure")?;
         let version = ModuleVersion {
             name: get(row, "module_name")?,
             version,
             digest: digest(&get::<Vec<u8>>(row, "digest")?)?,
             kind: get::<String>(row, "kind")?.parse()?,
             limits: limits(row)?,
-            on_failure,
+            on_failure: on_failure(row)?,
             retry: retry(&get(row, "retry")?),
         };
         Ok(Some((version, get(row, "tenant_name")?)))
@@ -237,7 +212,7 @@ impl Store {
     }
 }
 
-fn limits(row: &Row) -> anyhow::Result<Limits> {
+pub(super) fn limits(row: &Row) -> anyhow::Result<Limits> {
     // The CHECKs of the table keep these positive.
     Ok(Limits {
         fuel: get::<i64>(row, "fuel")?.unsigned_abs(),
@@ -247,6 +222,16 @@ fn limits(row: &Row) -> anyhow::Result<Limits> {
         log_bytes: u64::from(get::<i32>(row, "log_bytes")?.unsigned_abs()),
         follow_ups: get::<i32>(row, "follow_ups")?.unsigned_abs(),
     })
+}
+
+pub(super) fn on_failure(row: &Row) -> anyhow::Result<Vec<(FailureKind, OnFailure)>> {
+    let chosen: serde_json::Value = get(row, "on_failure")?;
+    let chosen = chosen.as_object().context("on_failure is not an object")?;
+    chosen
+        .iter()
+        .map(|(kind, end)| Ok((kind.parse()?, end.as_str().context("not a string")?.parse()?)))
+        .collect::<anyhow::Result<_>>()
+        .context("reading on_failure")
 }
 
 fn retry_json(retry: &RetrySettings) -> serde_json::Value {
@@ -270,6 +255,6 @@ fn retry(json: &serde_json::Value) -> RetrySettings {
     }
 }
 
-fn digest(bytes: &[u8]) -> anyhow::Result<Digest> {
+pub(super) fn digest(bytes: &[u8]) -> anyhow::Result<Digest> {
     Ok(Digest(bytes.try_into().with_context(|| format!("a digest has 32 bytes, not {}", bytes.len()))?))
 }

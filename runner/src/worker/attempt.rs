@@ -124,6 +124,7 @@ fn input(claim: &Claim) -> JobInput<'_> {
         attempt: claim.attempt,
         max_attempts: claim.max_attempts,
         payload: &claim.payload,
+        deterministic: None,
     }
 }
 

@@ -2,6 +2,7 @@ mod bombs;
 mod cli;
 mod commands;
 mod compiler;
+mod fixed;
 mod limits;
 mod modules;
 mod sleeps;

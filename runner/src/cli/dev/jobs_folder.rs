@@ -48,7 +48,7 @@ impl JobsFolder {
         compiler: Compiler,
         stage: watch::Receiver<Stage>,
     ) -> anyhow::Result<Self> {
-        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes, compiler })?;
+        let sandbox = Sandbox::new(&SandboxConfig { slots: 1, memory_bytes, compiler, profiling: false })?;
         Ok(Self { folder, store, sandbox, stage, uploaded: HashMap::new() })
     }
 
