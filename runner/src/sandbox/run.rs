@@ -137,7 +137,7 @@ impl Sandbox {
         let deadline = started.checked_add(limits.timeout).unwrap_or(started + FAR_AWAY);
         let hostcall_bytes = hostcall_bytes(module.kind(), limits);
         let _awake = self.ticker().awake();
-        let mut store = self.store(module.kind(), job, limits, control, deadline, hostcall_bytes, extras);
+        let mut store = self.store(module.kind(), job, limits, control, deadline, extras);
         let clock = store.data().virtual_clock().cloned();
         let mut instantiated = false;
         let end = {
@@ -197,7 +197,6 @@ impl Sandbox {
         limits: &Limits,
         control: &RunControl,
         deadline: Instant,
-        hostcall_bytes: usize,
         extras: &Extras<'_>,
     ) -> Store<State> {
         let profiler = extras.profiler.clone();
@@ -211,7 +210,7 @@ impl Sandbox {
             State::new(Setting { kind, stdin: job.payload, limits, control, time, deterministic, args: extras.args });
         let mut store = Store::new(self.engine(), state);
         store.limiter(|state| &mut state.limiter);
-        store.set_hostcall_fuel(hostcall_bytes);
+        store.set_hostcall_fuel(hostcall_bytes(kind, limits));
         store.set_max_component_handles(HANDLES);
         store.set_fuel(limits.fuel).expect("the engine counts fuel");
         if profiler.is_some() {

@@ -55,7 +55,7 @@ impl Target {
             let all: Vec<_> = slots.iter().map(|slot| scope.spawn(|| self.work(first, inputs, &next, slot))).collect();
             while !all.iter().all(|thread| thread.is_finished()) {
                 std::thread::sleep(LOOK);
-                for (input, _) in slots.iter().filter_map(Slot::hangs) {
+                if let Some((input, _)) = slots.iter().find_map(Slot::hangs) {
                     // Nothing can end a thread that hangs but the end of the process.
                     eprintln!("{}: an input takes more than {HANG:?}: {}", self.name, self.keep(&input).display());
                     std::process::exit(1);
