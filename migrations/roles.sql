@@ -30,7 +30,8 @@ begin
         leasehold.my_modules, leasehold.my_usage to leasehold_tenant;
     grant execute on all functions in schema leasehold to leasehold_worker;
     revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue, leasehold.make_gates,
-        leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.after_end, leasehold.conclude, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
+        leasehold.pass_gates, leasehold.leave_gates, leasehold.open_gates, leasehold.wait_at_gates, leasehold.begin_sharing, leasehold.after_end,
+        leasehold.conclude, leasehold.stop_waiting, leasehold.tell, leasehold.expire,
         leasehold.take_unique_key, leasehold.meet_unique_job, leasehold.wait_for, leasehold.gate_code,
         leasehold.check_cron, leasehold.find_schedule, leasehold.enqueue_scheduled,
         leasehold.find_tenant, leasehold.no_tenant, leasehold.check_job, leasehold.check_upload, leasehold.check_grants, leasehold.take_quota, leasehold.collect_returns,

@@ -1,5 +1,5 @@
 -- Checks what enqueue and enqueue_many were asked for and looks up the ids. Changes nothing but lanes: a first job of a
--- (queue, priority) pair makes its lane known to the claimers.
+-- (queue, priority) pair, and a tenant's first in it, makes the lane known to the claimers.
 drop function if exists leasehold.check_enqueue(text, text, text, int, int, interval, interval, int);
 create or replace function leasehold.check_enqueue(
     p_module text, p_tenant text, p_queue text, p_priority int, p_max_attempts int, p_timeout interval, p_backoff interval,
@@ -44,11 +44,15 @@ begin
         backoff_ms := leasehold.milliseconds('backoff', p_backoff, 0);
     end if;
     -- The name of a queue that has a lane was found good when its first job came.
-    if not exists (select from leasehold.lanes l where l.queue = p_queue and l.priority = p_priority::smallint) then
+    if not exists (select from leasehold.tenant_lanes a
+                    where a.queue = p_queue and a.tenant_id = check_enqueue.tenant_id and a.priority = p_priority::smallint) then
         if p_queue is null or p_queue !~ '^[a-z0-9][a-z0-9_.-]{0,62}$' then
             raise exception 'queue name % is not 1 to 63 characters of a-z, 0-9, "_", "." and "-"', coalesce(quote_literal(left(p_queue, 80)), 'null')
                 using errcode = 'LH003';
         end if;
-        insert into leasehold.lanes values (p_queue, p_priority);
+        if not exists (select from leasehold.lanes l where l.queue = p_queue and l.priority = p_priority::smallint) then
+            insert into leasehold.lanes values (p_queue, p_priority);
+        end if;
+        insert into leasehold.tenant_lanes values (check_enqueue.tenant_id, p_queue, p_priority);
     end if;
 end $$;

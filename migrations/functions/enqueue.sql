@@ -83,7 +83,7 @@ begin
     return v_id;
 end $$;
 
--- What users call: three functions of one text. A job with nothing special, for a lane that exists, is one statement here, and everything
+-- What users call: three functions of one text. A job with nothing special, in a lane where its tenant had one before, is one statement here, and everything
 -- else is enqueue_bytes'. PL/pgSQL, since a function of SQL would be written into each caller's statement, all 25 parameters of it, and
 -- planned there: 65 of 280 microseconds of a statement that is not prepared.
 do $make$
@@ -117,7 +117,7 @@ begin
          cross join lateral (select BYTES as bytes offset 0) p
          cross join lateral (select clock_timestamp() as now where pg_current_xact_id() is not null) n  -- in this order, see enqueue_bytes
          where t.name = enqueue.tenant and t.removing_at is null and leasehold.my_tenants() is null and octet_length(p.bytes) <= 16777216
-           and exists (select from leasehold.lanes l where l.queue = enqueue.queue and l.priority = enqueue.priority)
+           and exists (select from leasehold.tenant_lanes a where a.queue = enqueue.queue and a.tenant_id = t.tenant_id and a.priority = enqueue.priority)
         returning j.id, j.run_at <= j.enqueued_at and exists (select from leasehold.sleepers s where s.queue = j.queue and s.until > j.enqueued_at)
              into v_id, v_wanted;
         if v_wanted then

@@ -8,7 +8,8 @@
 --   key_held         as many jobs of its concurrency key run as may; the message names them
 --   rate             no token is left; until is when the next comes
 --   no_worker        no live worker serves its queue
---   ready            nothing: it is taken when a slot is free and those before it were; the message counts them and estimates
+--   ready            nothing: it is taken when a slot is free and those before it were; the message counts them and estimates, and says
+--                    how many other tenants have jobs in its queue
 -- LH004: there is no such job.
 create or replace function leasehold.explain(job_id bigint) returns table (code text, message text, until timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -20,6 +21,7 @@ declare
     v_limit int;
     v_whose text;
     v_ahead bigint;
+    v_others bigint;
     v_per_second float8;
 begin
     perform leasehold.check_job(job_id);
@@ -103,14 +105,24 @@ begin
         return next; v_kept := true;
     end if;
     if not v_kept then
+        -- Tenants take turns, so only its own tenant's jobs come before it where others have some.
+        select count(distinct a.tenant_id) into v_others from leasehold.tenant_lanes a
+         where a.queue = v_job.queue and a.tenant_id <> v_job.tenant_id
+           and exists (select from leasehold.live_jobs j where j.queue = a.queue and (j.tenant_id, j.priority) = (a.tenant_id, a.priority)
+                          and not j.running and j.run_at <= v_now);
         select count(*) into v_ahead from (
             select from leasehold.live_jobs j
-             where j.queue = v_job.queue and not j.running and j.run_at <= v_now
+             where j.queue = v_job.queue and not j.running and j.run_at <= v_now and (v_others = 0 or j.tenant_id = v_job.tenant_id)
                and (j.priority > v_job.priority or (j.priority = v_job.priority and (j.run_at, j.id) < (v_job.run_at, v_job.id)))
              limit 100000) a;
-        select count(*) / 60.0 into v_per_second from leasehold.history h where h.finished_at > v_now - interval '1 minute' and h.queue = v_job.queue;
+        select count(*) / 60.0 into v_per_second from leasehold.history h
+         where h.finished_at > v_now - interval '1 minute' and h.queue = v_job.queue and (v_others = 0 or h.tenant_id = v_job.tenant_id);
         code := 'ready';
-        message := format('%s jobs of queue %s come before it', case when v_ahead = 100000 then 'over 100000' else v_ahead::text end, v_job.queue);
+        message := format('%s jobs of %squeue %s come before it', case when v_ahead = 100000 then 'over 100000' else v_ahead::text end,
+                          case when v_others > 0 then 'its tenant in ' else '' end, v_job.queue);
+        if v_others > 0 then
+            message := message || format('; %s other tenants have jobs there, and each has its share', v_others);
+        end if;
         if v_per_second > 0 then
             until := v_now + (v_ahead + 1) / v_per_second * interval '1 second';
             message := message || format('; at %s jobs a second, as in the last minute, it begins about %s', round(v_per_second::numeric, 1), until);

@@ -70,7 +70,7 @@ begin
        set used_at = p_now,
            running = g.running + (g.kind in ('key', 'cap'))::int,
            max = case when g.kind in ('key', 'cap') then greatest(coalesce(g.wanted, v_limit), g.running) end,
-           tokens = least(g.burst, g.tokens + g.per_second * greatest(extract(epoch from p_now - g.refilled_at), 0)) - 1,
+           tokens = leasehold.tokens_at(g.tokens, g.refilled_at, g.per_second, g.burst, p_now) - 1,
            refilled_at = greatest(p_now, g.refilled_at)
      where g.gate_id = any(v_gates) and g.kind in ('key', 'cap', 'rate');
     if p_waits_at is not null then

@@ -6,6 +6,7 @@
 //! listener needs a connection of its own.
 
 mod bench;
+mod bounds;
 mod claim;
 mod connect;
 mod db_instant;
@@ -20,6 +21,7 @@ mod replay;
 mod schedule;
 mod secret;
 mod settle;
+mod share;
 mod tenant;
 mod usage;
 mod worker;
@@ -36,8 +38,10 @@ use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 pub(crate) use bench::BareEnd;
-pub use claim::{Bounds, Claimed, ClaimedJob};
+pub use bounds::{Bounds, ReadyLane, TenantLane, Turn};
+pub use claim::{Claimed, ClaimedJob};
 pub use connect::Database;
+pub use db_instant::DbInstant;
 pub use job::{Conflict, JobDetails, JobFilter, JobRow, NewJob, QueueStat, Reason, Redrive, Waiting};
 pub use limits::{LimitRow, Scope};
 pub use listen::{Listener, Notice};
@@ -49,6 +53,7 @@ pub use replay::AttemptToReplay;
 pub use schedule::{DueSchedule, DueSchedules, Fire, Fired, NewSchedule, ScheduleRow, Then};
 pub use secret::SecretRow;
 pub use settle::{Batch, CRASH_LIMIT, Report};
+pub use share::Shares;
 pub use tenant::{GrantRow, NewGrant, QuotaRow, Removal};
 pub use usage::{UsageFilter, UsageRow};
 pub use worker::{Beat, WorkerId};

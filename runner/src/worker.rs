@@ -20,6 +20,7 @@ mod notes;
 mod queues;
 mod secrets;
 mod settler;
+mod shares;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,6 +41,7 @@ use held::Held;
 use modules::Modules;
 pub use queues::Queues;
 use secrets::SecretValues;
+use shares::Shares;
 
 /// How a worker behaves. Every field has a default.
 #[derive(Debug, Clone)]
@@ -120,6 +122,7 @@ struct Shared {
     held: Held,
     modules: Modules,
     secrets: SecretValues,
+    shares: Shares,
     counters: Arc<Counters>,
 }
 
@@ -151,6 +154,7 @@ pub async fn run(
         sandbox,
         id,
         held: Held::default(),
+        shares: Shares::default(),
         counters,
     });
 

@@ -152,3 +152,17 @@ async fn the_plain_run_uses_the_database_itself() {
     let done = "select count(*) from leasehold.history where state = 'done' and queue = 'bench'";
     assert!(db.value::<i64>(done).await >= 303);
 }
+
+#[tokio::test]
+async fn tenants_that_want_more_than_there_is() {
+    let found = bench(&["fair", "weights", "--cpu-seconds", "0.0002"]).await;
+    has(&found, "heavy_cpu_seconds light_cpu_seconds weights_off");
+    let found = bench(&["fair", "pickup", "--backlog", "2000"]).await;
+    has(
+        &found,
+        "backlog unloaded_pickup_p50_ms unloaded_pickup_p99_ms pickup_p50_ms pickup_p99_ms done_p50_ms done_p99_ms neighbour_run_ms pickup_ratio",
+    );
+    let found = bench(&["fair", "drain", "--singles", "20"]).await;
+    has(&found, "singles first_drain_per_second one_drain_per_second many_drain_per_second drain_ratio");
+    is_ratio(&found, "drain_ratio", json!({ "at_least": 0.7 }));
+}

@@ -381,7 +381,7 @@ async fn a_claim_that_gives_up_waiting_takes_no_jobs_with_it() {
     let claimer = db.claimer().await;
     let queues = ["default".to_owned()];
     let lease = Duration::from_secs(600);
-    let claimed = db.store().claim(claimer.id, (&queues, false), 10, lease, &Bounds::default()).await;
+    let claimed = db.store().claim(claimer.id, (&queues, false), 10, lease, &Bounds::default(), None).await;
     let error = claimed.err().expect("the lock is still held").to_string();
     assert!(error.contains("claiming jobs"), "{error}");
     lock.rollback().await.expect("it ends");

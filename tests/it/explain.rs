@@ -80,12 +80,12 @@ async fn each_reason_has_its_code() {
     assert_eq!(taken.id, plain);
     let another = db.enqueue("'echo'").await;
     assert_eq!(codes(&db, another).await, ["rate"]);
-    db.sql("select leasehold.set_rate(null); select leasehold.set_cap(1)").await;
+    db.sql("select leasehold.set_rate(null); select leasehold.set_cap(3)").await;
     let capped = claimer.claim(1).await;
     assert_eq!(capped[0].id, another);
     let last = db.enqueue("'echo'").await;
     assert_eq!(codes(&db, last).await, ["at_cap"]);
-    assert_eq!(message(&db, last, "at_cap").await, "1 of 1 jobs of tenant default that may run do");
+    assert_eq!(message(&db, last, "at_cap").await, "3 of 3 jobs of tenant default that may run do");
 
     db.complete(running).await;
     assert_eq!(codes(&db, id).await, ["done"]);

@@ -493,7 +493,7 @@ async fn weights_hold_between_queues() {
         let (drawn, queue_first) = queues.draw();
         let claimed = db
             .store()
-            .claim(worker, (&drawn, queue_first), 1, Duration::from_secs(60), &bounds)
+            .claim(worker, (&drawn, queue_first), 1, Duration::from_secs(60), &bounds, None)
             .await
             .expect("claiming");
         *counts.entry(claimed.jobs[0].queue.clone()).or_default() += 1;

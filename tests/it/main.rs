@@ -7,6 +7,7 @@ mod contract;
 mod drain;
 mod enqueue;
 mod explain;
+mod fair;
 mod fencing;
 mod follow_ups;
 mod fuzz;

@@ -142,6 +142,10 @@ async fn the_schema_is_upgraded_under_a_running_worker_of_the_previous_version()
         assert!(calls.expect("a caller of the previous version failed") > 10);
     }
     assert_eq!(db.value::<String>(files).await, before, "no table or index was written anew");
+    assert!(applied.iter().any(|step| step.name == "live_jobs_by_tenant"), "{applied:?}");
+    assert!(db.store().shares().await.expect("shares").ready, "tenants share from now on");
+    let lanes = "select count(*) from leasehold.tenant_lanes where (tenant_id, queue, priority) = (1, 'default', 0)";
+    assert!(db.value::<i64>(lanes).await > 0);
     eprintln!("the longest call of the previous version took {} ms", longest.load(Relaxed));
 
     // What it had queued is run by a worker of this version too, and nothing is lost.

@@ -363,7 +363,7 @@ impl Claimer {
 
     /// Everything that a claim answers.
     pub async fn claim_within(&self, limit: usize, lease: Duration, bounds: &Bounds) -> Claimed {
-        let claimed = self.store.claim(self.id, (&self.queues, false), limit, lease, bounds).await;
+        let claimed = self.store.claim(self.id, (&self.queues, false), limit, lease, bounds, None).await;
         claimed.unwrap_or_else(|error| panic!("{error:#}"))
     }
 

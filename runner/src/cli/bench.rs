@@ -6,6 +6,7 @@ mod article;
 mod claims;
 mod drain;
 mod enqueue;
+mod fair;
 mod history;
 mod hostile;
 mod idle;
@@ -52,7 +53,7 @@ pub struct Args {
     /// How many jobs measure the pickup latency, 20 a second
     #[arg(long, global = true, default_value_t = 200)]
     latency_jobs: usize,
-    /// The module to run, made by scripts/build-jobs. Default: jobs/target/modules/noop.wasm; of article pause.wasm
+    /// The module to run, made by scripts/build-jobs. Default: jobs/target/modules/noop.wasm; of article pause.wasm, of fair spin.wasm
     #[arg(long, global = true, value_name = "FILE.wasm")]
     module: Option<PathBuf>,
     /// Do not wait for the disk at commits (synchronous_commit = off), to compare with other queues' figures
@@ -76,6 +77,8 @@ enum Bench {
     History(history::Args),
     /// Enqueue by the statement and one by one, against bare inserts
     Enqueue(enqueue::Args),
+    /// What tenants get that want more together than there is: by weight, by what jobs cost, how soon, how fast
+    Fair(fair::Args),
     /// What an idle worker asks the database, and how soon it starts a job
     Idle(idle::Args),
     /// Thousands of runs that go wrong: what they leave in memory, and how soon good jobs beside them start
@@ -120,6 +123,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         Bench::Snapshot => in_scratch(&args, async |store| snapshot::run(&args, store).await).await,
         Bench::History(own) => in_scratch(&args, async |store| history::run(&args, own, store).await).await,
         Bench::Enqueue(own) => in_scratch(&args, async |store| enqueue::run(&args, own, store).await).await,
+        Bench::Fair(own) => fair::run(&args, own).await,
         Bench::Idle(own) => in_scratch(&args, async |store| idle::run(&args, own, store).await).await,
         Bench::Hostile(own) => in_scratch(&args, async |store| hostile::run(&args, own, store).await).await,
         Bench::Article => in_scratch(&args, async |store| article::run(&args, store).await).await,

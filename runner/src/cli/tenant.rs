@@ -25,6 +25,14 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Set a tenant's weight: its share of the workers while others want them too. 100 unless set
+    Weight {
+        name: String,
+        #[arg(value_parser = clap::value_parser!(i32).range(1..=1000))]
+        weight: i32,
+        #[command(flatten)]
+        common: Common,
+    },
     /// List tenants
     List {
         #[command(flatten)]
@@ -188,6 +196,13 @@ impl Set {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Create { name, role, common } => create(&name, role.as_deref(), &common).await?,
+        Command::Weight { name, weight, common } => {
+            let before = common.store()?.set_weight(&name, weight).await?;
+            if common.json {
+                return print::json(&serde_json::json!({ "tenant": name, "weight": weight, "before": before }));
+            }
+            println!("tenant {name} has weight {weight} (before: {before})");
+        }
         Command::List { common } => {
             let tenants = common.store()?.tenants().await?;
             if common.json {

@@ -2,6 +2,7 @@
 
 mod article;
 mod bare;
+mod fair;
 mod past;
 mod scratch;
 

@@ -1,27 +1,22 @@
-//! Claims jobs, and keeps the lower bounds that make a claim cost the same however much the queue has churned.
-//!
-//! A bound says of a lane (a queue and a priority): every due job up to here was seen. Two things hold it back. A claim that
-//! filled up saw its lane only as far as its last job. And a transaction that is still open may yet commit a job with an older
-//! `run_at`: so a bound never passes the *horizon*, the latest clock reading of which it is known that every transaction
-//! that could have read an earlier clock has ended.
+//! Claims jobs.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::bounds::{Lane, LaneParams, Place, Seen, Snapshot, TenantLane, Turn, TurnSeen};
 use super::db_instant::DbInstant;
-use super::{Store, WorkerId, get};
+use super::{Bounds, Store, WorkerId, get};
 use crate::job::{JobId, TenantId};
 use crate::retry::RetrySettings;
 
 /// How many bytes of payload one claim may bring: what a worker holds in memory beyond its guests.
 const CLAIM_BYTES: i64 = 32 << 20;
-/// How many snapshots a claimer remembers while it waits for old transactions to end. When a transaction stays open for
-/// longer than so many claims, the horizon stands still and the claims walk a little further; nothing is lost.
-const SNAPSHOTS: usize = 4096;
+/// How long a look for stragglers may take: an open snapshot makes it long.
+const STRAGGLERS_LIMIT: Duration = Duration::from_secs(120);
 
 /// What one claim brought.
 pub struct Claimed {
@@ -47,92 +42,9 @@ pub struct ClaimedJob {
     pub payload: Vec<u8>,
 }
 
-type Lane = (String, i32);
-type Place = (DbInstant, i64);
-
-/// A claimer's memory between claims. Starting anew is always right, only slower.
-#[derive(Default)]
-pub struct Bounds(Mutex<Inner>);
-
-#[derive(Default)]
-struct Inner {
-    lanes: HashMap<Lane, Place>,
-    /// Places of stragglers that no claim has started from yet.
-    lowered: HashMap<Lane, Place>,
-    snapshots: VecDeque<Snapshot>,
-    horizon: Option<DbInstant>,
-    last_seen_at: Option<DbInstant>,
-}
-
-/// A look at the clock and, just after it, at the transactions.
-struct Snapshot {
-    /// Every transaction from this number on reads a later clock.
-    next_xid: i64,
-    seen_at: DbInstant,
-}
-
-impl Bounds {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().expect("nobody panics while holding it")
-    }
-}
-
-impl Inner {
-    /// Takes in what a claim saw.
-    fn advance(&mut self, seen: Vec<(Lane, Place)>, oldest_xid: i64, snapshot: Snapshot) {
-        if self.last_seen_at.replace(snapshot.seen_at).is_some_and(|last| snapshot.seen_at < last) {
-            // The server's clock went back: jobs are coming in below every bound.
-            *self = Self::default();
-            return;
-        }
-        self.lanes.extend(seen);
-        if self.snapshots.len() == SNAPSHOTS {
-            self.snapshots.pop_back();
-        }
-        self.snapshots.push_back(snapshot);
-        while let Some(oldest) = self.snapshots.front().filter(|oldest| oldest.next_xid <= oldest_xid) {
-            self.horizon = Some(oldest.seen_at);
-            self.snapshots.pop_front();
-        }
-    }
-
-    /// Where the next claim starts in each lane. A straggler's place counts once: for that claim.
-    fn starts(&mut self) -> LaneParams {
-        let lowered = std::mem::take(&mut self.lowered);
-        self.places(|lane, bound| lowered.get(lane).copied().unwrap_or(bound).min(bound))
-    }
-
-    /// What has been seen in each lane, by the database's own word.
-    fn seen(&self) -> LaneParams {
-        self.places(|_, bound| bound)
-    }
-
-    fn places(&self, start: impl Fn(&Lane, Place) -> Place) -> LaneParams {
-        // Jobs of the horizon's very microsecond may still come, so the bound stays before their ids.
-        let horizon = (self.horizon.unwrap_or(DbInstant::BEGINNING), 0);
-        let mut params = LaneParams::default();
-        for (lane @ (queue, priority), place) in &self.lanes {
-            let (run_at, id) = start(lane, (*place).min(horizon));
-            params.queues.push(queue.clone());
-            params.priorities.push(*priority);
-            params.run_ats.push(run_at);
-            params.ids.push(id);
-        }
-        params
-    }
-}
-
-#[derive(Default)]
-struct LaneParams {
-    queues: Vec<String>,
-    priorities: Vec<i32>,
-    run_ats: Vec<DbInstant>,
-    ids: Vec<i64>,
-}
-
 impl Store {
     /// Claims up to `limit` due jobs of the queues for a lease. Earlier queues come first: among equal priorities, or with
-    /// all their priorities when `queue_first`.
+    /// all their priorities when `queue_first`. With turns, possibly none, tenants share: see `leasehold.claim`.
     pub async fn claim(
         &self,
         worker: WorkerId,
@@ -140,14 +52,17 @@ impl Store {
         limit: usize,
         lease: Duration,
         bounds: &Bounds,
+        turns: Option<Vec<Turn>>,
     ) -> anyhow::Result<Claimed> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let lease_ms = i32::try_from(lease.as_millis()).unwrap_or(i32::MAX);
         let lanes = bounds.inner().starts();
+        let turn_params = turns.as_deref().map(|turns| TurnParams::of(turns, bounds)).unwrap_or_default();
+        let shares = turns.is_some();
         let rows = self
             .rows(
                 "claiming jobs",
-                "-- claim\nselect * from leasehold.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                "-- claim\nselect * from leasehold.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
                 &[
                     (/* worker */ &worker.0, Type::INT8),
                     (/* queues */ &queues, Type::TEXT_ARRAY),
@@ -159,22 +74,24 @@ impl Store {
                     (/* lane run_ats */ &lanes.run_ats, Type::TIMESTAMPTZ_ARRAY),
                     (/* lane ids */ &lanes.ids, Type::INT8_ARRAY),
                     (/* queue_first */ &queue_first, Type::BOOL),
+                    (/* turn tenants */ &shares.then_some(&turn_params.tenants), Type::INT4_ARRAY),
+                    (/* turn queues */ &turn_params.queues, Type::TEXT_ARRAY),
+                    (/* turn priorities */ &turn_params.priorities, Type::INT4_ARRAY),
+                    (/* turn counts */ &turn_params.counts, Type::INT4_ARRAY),
+                    (/* turn run_ats */ &turn_params.run_ats, Type::TIMESTAMPTZ_ARRAY),
+                    (/* turn ids */ &turn_params.ids, Type::INT8_ARRAY),
                 ],
             )
             .await?;
         let head =
             rows.first().ok_or_else(|| anyhow::anyhow!("claiming jobs: the database did not answer a first row"))?;
-        let queues: Vec<String> = get(head, "lane_queues")?;
-        let priorities: Vec<i32> = get(head, "lane_priorities")?;
-        let run_ats: Vec<DbInstant> = get(head, "lane_run_ats")?;
-        let ids: Vec<i64> = get(head, "lane_ids")?;
-        let seen = queues.into_iter().zip(priorities).zip(run_ats.into_iter().zip(ids)).collect();
+        let seen = seen(head, turns.unwrap_or_default(), turn_params)?;
         let oldest_xid = get(head, "oldest_xid")?;
         let snapshot = Snapshot { next_xid: get(head, "next_xid")?, seen_at: get(head, "seen_at")? };
         let claimed = Claimed {
             claim_id: get(head, "claim_id")?,
             jobs: rows[1..].iter().map(claimed_job).collect::<anyhow::Result<_>>()?,
-            next_due: get::<Option<i64>>(head, "next_due_ms")?.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+            next_due: seen.next_due,
         };
         // Only now that all of it was understood: jobs of a claim that failed are given back, and looked for again.
         bounds.inner().advance(seen, oldest_xid, snapshot);
@@ -191,10 +108,16 @@ impl Store {
     /// Looks below the bounds for jobs that wait there and lowers the bounds to them. Answers whether there was any. May take
     /// long while somebody holds an old snapshot.
     pub async fn find_stragglers(&self, bounds: &Bounds) -> anyhow::Result<bool> {
-        let lanes = bounds.inner().seen();
+        let (lanes, ready) = {
+            let inner = bounds.inner();
+            (inner.seen(), inner.turn_bounds())
+        };
+        if !ready.is_empty() {
+            return self.find_tenant_stragglers(bounds, &lanes, ready).await;
+        }
         let rows = self
             .rows_within(
-                Duration::from_secs(120),
+                STRAGGLERS_LIMIT,
                 "looking for stragglers",
                 "-- find_stragglers\nselect * from leasehold.find_stragglers($1, $2, $3, $4)",
                 &[
@@ -206,9 +129,107 @@ impl Store {
             )
             .await?;
         let found: Vec<(Lane, Place)> = rows.iter().map(straggler).collect::<anyhow::Result<_>>()?;
-        bounds.inner().lowered.extend(found);
+        bounds.inner().lower(found, Vec::new());
         Ok(!rows.is_empty())
     }
+
+    /// While tenants wait for their turns their jobs lie below the lanes' bounds, so it is looked tenant by tenant.
+    async fn find_tenant_stragglers(
+        &self,
+        bounds: &Bounds,
+        lanes: &LaneParams,
+        ready: Vec<(TenantLane, Place)>,
+    ) -> anyhow::Result<bool> {
+        let mut turns = TurnParams::default();
+        ready.into_iter().for_each(|(lane, place)| turns.push(&lane, 0, place));
+        let rows = self
+            .rows_within(
+                STRAGGLERS_LIMIT,
+                "looking for stragglers",
+                "-- find_tenant_stragglers\nselect * from leasehold.find_tenant_stragglers($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+                &[
+                    (&lanes.queues, Type::TEXT_ARRAY),
+                    (&lanes.priorities, Type::INT4_ARRAY),
+                    (&lanes.run_ats, Type::TIMESTAMPTZ_ARRAY),
+                    (&lanes.ids, Type::INT8_ARRAY),
+                    (&turns.tenants, Type::INT4_ARRAY),
+                    (&turns.queues, Type::TEXT_ARRAY),
+                    (&turns.priorities, Type::INT4_ARRAY),
+                    (&turns.run_ats, Type::TIMESTAMPTZ_ARRAY),
+                    (&turns.ids, Type::INT8_ARRAY),
+                ],
+            )
+            .await?;
+        let found = rows.iter().map(|row| {
+            let ((queue, priority), place) = straggler(row)?;
+            Ok((TenantLane { tenant: TenantId(get(row, "tenant_id")?), queue: queue.into(), priority }, place))
+        });
+        let found: Vec<(TenantLane, Place)> = found.collect::<anyhow::Result<_>>()?;
+        bounds.inner().lower(Vec::new(), found);
+        Ok(!rows.is_empty())
+    }
+}
+
+#[derive(Default)]
+struct TurnParams {
+    tenants: Vec<i32>,
+    queues: Vec<String>,
+    priorities: Vec<i32>,
+    counts: Vec<i32>,
+    run_ats: Vec<DbInstant>,
+    ids: Vec<i64>,
+}
+
+impl TurnParams {
+    fn of(turns: &[Turn], bounds: &Bounds) -> Self {
+        let (mut params, inner) = (Self::default(), bounds.inner());
+        turns.iter().for_each(|Turn { lane, count }| params.push(lane, *count, inner.turn_start(lane)));
+        params
+    }
+
+    fn push(&mut self, lane: &TenantLane, count: i32, (run_at, id): Place) {
+        self.tenants.push(lane.tenant.0);
+        self.queues.push(lane.queue.to_string());
+        self.priorities.push(lane.priority);
+        self.counts.push(count);
+        self.run_ats.push(run_at);
+        self.ids.push(id);
+    }
+}
+
+/// What a claim's first row says of lanes and turns.
+fn seen(head: &Row, turns: Vec<Turn>, starts: TurnParams) -> anyhow::Result<Seen> {
+    let lanes: Vec<Lane> =
+        get::<Vec<String>>(head, "lane_queues")?.into_iter().zip(get::<Vec<i32>>(head, "lane_priorities")?).collect();
+    let ends = get::<Option<Vec<Option<bool>>>>(head, "turn_ends")?.unwrap_or_default();
+    let turned = starts.run_ats.into_iter().zip(starts.ids).zip(places(head, "turn_run_ats", "turn_ids")?).zip(ends);
+    let turns = turns.into_iter().zip(turned);
+    let tenants = get::<Option<Vec<i32>>>(head, "ready_tenants")?.unwrap_or_default();
+    let priorities = get::<Option<Vec<i32>>>(head, "ready_priorities")?.unwrap_or_default();
+    // Few names, many lanes.
+    let mut names: HashSet<Arc<str>> = HashSet::new();
+    let mut name = |queue: String| {
+        names.get(queue.as_str()).cloned().unwrap_or_else(|| {
+            let name: Arc<str> = queue.into();
+            names.insert(name.clone());
+            name
+        })
+    };
+    let queues: Vec<Arc<str>> =
+        get::<Option<Vec<String>>>(head, "ready_queues")?.unwrap_or_default().into_iter().map(&mut name).collect();
+    let ready = tenants.into_iter().zip(queues).zip(priorities);
+    let ready = ready.map(|((tenant, queue), priority)| TenantLane { tenant: TenantId(tenant), queue, priority });
+    Ok(Seen {
+        lanes: lanes.into_iter().zip(places(head, "lane_run_ats", "lane_ids")?).collect(),
+        turns: turns.map(|(Turn { lane, .. }, ((from, to), end))| TurnSeen { lane, from, to, end }).collect(),
+        ready: ready.zip(places(head, "ready_run_ats", "ready_ids")?).collect(),
+        next_due: get::<Option<i64>>(head, "next_due_ms")?.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+    })
+}
+
+fn places(head: &Row, run_ats: &str, ids: &str) -> anyhow::Result<Vec<Place>> {
+    let run_ats = get::<Option<Vec<DbInstant>>>(head, run_ats)?.unwrap_or_default();
+    Ok(run_ats.into_iter().zip(get::<Option<Vec<i64>>>(head, ids)?.unwrap_or_default()).collect())
 }
 
 /// What a job says of its own retries: see leasehold.job_options.
@@ -245,67 +266,4 @@ fn straggler(row: &Row) -> anyhow::Result<(Lane, Place)> {
 
 fn millis(ms: i32) -> Duration {
     Duration::from_millis(u64::from(ms.unsigned_abs()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(micros: i64) -> DbInstant {
-        DbInstant::from_micros(micros)
-    }
-
-    fn lane() -> Lane {
-        ("default".into(), 0)
-    }
-
-    fn claim(bounds: &mut Inner, place: Place, oldest_xid: i64, next_xid: i64, seen_at: i64) {
-        bounds.advance(vec![(lane(), place)], oldest_xid, Snapshot { next_xid, seen_at: at(seen_at) });
-    }
-
-    fn start(bounds: &mut Inner) -> Place {
-        let params = bounds.starts();
-        (params.run_ats[0], params.ids[0])
-    }
-
-    #[test]
-    fn a_bound_waits_for_transactions_that_may_still_commit_older_jobs() {
-        let mut bounds = Inner::default();
-        // Transaction 5 is open while the lane is seen to its end at 100.
-        claim(&mut bounds, (at(100), 0), 5, 8, 100);
-        assert_eq!(start(&mut bounds), (DbInstant::BEGINNING, 0));
-        // It is still open at 200.
-        claim(&mut bounds, (at(200), 0), 5, 9, 200);
-        assert_eq!(start(&mut bounds), (DbInstant::BEGINNING, 0));
-        // All below 8 have ended by 300: nothing older than 100 can appear any more, but something older than 200 can.
-        claim(&mut bounds, (at(300), 0), 8, 12, 300);
-        assert_eq!(start(&mut bounds), (at(100), 0));
-    }
-
-    #[test]
-    fn a_claim_that_filled_up_has_seen_no_further_than_its_last_job() {
-        let mut bounds = Inner::default();
-        claim(&mut bounds, (at(40), 17), 8, 8, 100);
-        claim(&mut bounds, (at(50), 18), 9, 9, 200);
-        assert_eq!(start(&mut bounds), (at(50), 18));
-    }
-
-    #[test]
-    fn a_straggler_lowers_the_bound_for_one_claim() {
-        let mut bounds = Inner::default();
-        claim(&mut bounds, (at(100), 0), 8, 8, 100);
-        claim(&mut bounds, (at(200), 0), 9, 9, 200);
-        bounds.lowered.insert(lane(), (at(30), 6));
-        assert_eq!(bounds.seen().run_ats, [at(200)], "looking for more stragglers does not use it up");
-        assert_eq!(start(&mut bounds), (at(30), 6));
-        assert_eq!(start(&mut bounds), (at(200), 0));
-    }
-
-    #[test]
-    fn a_clock_that_goes_back_starts_anew() {
-        let mut bounds = Inner::default();
-        claim(&mut bounds, (at(100), 0), 8, 8, 100);
-        claim(&mut bounds, (at(50), 0), 9, 9, 50);
-        assert!(bounds.lanes.is_empty());
-    }
 }

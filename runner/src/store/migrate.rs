@@ -28,6 +28,15 @@ const LEDGER: &str = "
         applied_at  timestamptz not null default now()
     );";
 
+/// Where there are jobs already this takes minutes, so it is done after everything else and without a lock: enqueue, claims and
+/// settlements go on, and jobs are taken as they come until it is whole.
+const INDEX: &str = "live_jobs_by_tenant";
+const BUILD_INDEX: &str =
+    "create index concurrently live_jobs_by_tenant on leasehold.live_jobs (queue, tenant_id, priority, run_at, id)";
+const DROP_INDEX: &str = "drop index concurrently if exists leasehold.live_jobs_by_tenant";
+/// How long that may take.
+const BUILD_LIMIT: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
+
 /// A migration takes seconds, so who holds the lock for longer is no migrator.
 const TAKE_TURNS: &str = "set local lock_timeout = '60s'; select pg_advisory_xact_lock(7236213)";
 
@@ -70,8 +79,31 @@ impl Store {
         if !dry_run {
             self.fence_tables().await?;
             self.maintain_partitions(super::Retention::default()).await?;
+            if self.build_index().await? {
+                done.push(Migration { name: INDEX.to_owned() });
+            }
         }
         Ok(done)
+    }
+
+    /// The last step, where it was not made with the tables. One that was interrupted left an index that is not whole; it is built anew.
+    async fn build_index(&self) -> anyhow::Result<bool> {
+        let doing = "building the index live_jobs_by_tenant";
+        let state = "select (select i.indisvalid from pg_index i where i.indexrelid = to_regclass('leasehold.live_jobs_by_tenant')),
+                            exists (select from leasehold.sharing)
+                            or exists (select from pg_stat_progress_create_index p where p.relid = 'leasehold.live_jobs'::regclass)";
+        let row = self.row(doing, state, &[]).await?;
+        let (whole, done_or_under_way): (Option<bool>, bool) = (get(&row, 0)?, get(&row, 1)?);
+        if done_or_under_way {
+            return Ok(false);
+        }
+        if whole != Some(true) {
+            self.rows_within(BUILD_LIMIT, doing, DROP_INDEX, &[]).await?;
+            self.rows_within(BUILD_LIMIT, doing, BUILD_INDEX, &[]).await?;
+        }
+        let sql = "-- begin_sharing\nselect leasehold.begin_sharing()";
+        let row = self.rows_within(BUILD_LIMIT, "noting the tenants' lanes", sql, &[]).await?;
+        row.first().map_or(Ok(false), |row| get(row, 0))
     }
 
     /// Row level security for each table that has none, also of later versions.

@@ -33,7 +33,7 @@ pub async fn slot(
     stage: watch::Receiver<Stage>,
 ) {
     while let Ok(dispatched) = jobs.recv().await {
-        let (job_id, lease_no) = (dispatched.job.id, dispatched.job.lease_no);
+        let (job_id, lease_no, tenant) = (dispatched.job.id, dispatched.job.lease_no, dispatched.job.tenant);
         let waiting_for_exit = *stage.borrow() >= Stage::Drain;
         shared.counters.running.fetch_add(1, Relaxed);
         let attempt = std::panic::AssertUnwindSafe(attempt(&shared, dispatched, waiting_for_exit)).catch_unwind();
@@ -43,6 +43,7 @@ pub async fn slot(
             let settlement = Settlement::Release { fault: Some(fault), delay: HOST_FAULT_DELAY };
             Report::unrun(job_id, lease_no, settlement)
         });
+        shared.shares.end(tenant, report.usage.cpu);
         room.leave();
         shared.counters.running.fetch_sub(1, Relaxed);
         shared.counters.finished.fetch_add(1, Relaxed);

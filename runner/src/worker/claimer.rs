@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::{Duration, Instant};
@@ -33,6 +33,14 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// How often stragglers are looked for, at most; and never more than this share of the time is spent on it.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 const STRAGGLERS_SHARE: u32 = 20;
+/// After so long without a claim it is looked who has come meanwhile before turns are given: where runs are long, a tenant that
+/// has just come would wait for two of them otherwise.
+const LOOK_FIRST: Duration = Duration::from_millis(5);
+/// So many claims in a row may bring nothing though jobs are known to wait; then somebody else holds them, and it pauses.
+const FRUITLESS: u32 = 3;
+const FRUITLESS_PAUSE: Duration = Duration::from_millis(20);
+/// How often weights are read.
+const WEIGHTS: Duration = Duration::from_secs(5);
 
 /// Room for jobs: how many are here, and a bell for when one has left.
 #[derive(Default)]
@@ -79,6 +87,10 @@ pub struct Claimer {
     /// A NOTIFY does not arrive, however long one waits for it.
     unheard: bool,
     rate: Rate,
+    fruitless: u32,
+    last_claim: Instant,
+    /// Tenants share; not yet where the last step of a migration is still to be made.
+    sharing: Arc<AtomicBool>,
 }
 
 impl Claimer {
@@ -101,6 +113,9 @@ impl Claimer {
             hearing: false,
             unheard: false,
             rate: Rate::new(),
+            fruitless: 0,
+            last_claim: Instant::now(),
+            sharing: Arc::default(),
         }
     }
 
@@ -116,6 +131,8 @@ impl Claimer {
     pub async fn run(mut self, mut stage: watch::Receiver<Stage>) {
         let stragglers =
             tokio::spawn(look_for_stragglers(self.shared.clone(), self.bounds.clone(), self.requeued.clone()));
+        read_weights(&self.shared, &self.sharing).await;
+        let weights = tokio::spawn(keep_weights(self.shared.clone(), self.sharing.clone()));
         let mut retry = RETRY.0;
         // A claim under way is always waited for: its jobs would be nobody's.
         while let Some(limit) = unless_draining(&mut stage, self.wait_for_room()).await {
@@ -131,11 +148,18 @@ impl Claimer {
             };
             retry = RETRY.0;
             if claimed.count > 0 {
+                self.fruitless = 0;
                 self.busy_claims += 1;
                 if self.busy_claims >= BUSY_CLAIMS && self.notified_until.is_some() {
                     self.ask_for_notices(Duration::ZERO).await;
                 }
                 continue;
+            }
+            if claimed.again {
+                self.fruitless += 1;
+                if self.fruitless <= FRUITLESS {
+                    continue;
+                }
             }
             self.busy_claims = 0;
             let newly = self.notified_until.is_none() && !self.unheard;
@@ -153,8 +177,10 @@ impl Claimer {
                 unless_draining(&mut stage, self.sleep(claimed.next_due)).await;
             }
         }
-        stragglers.abort();
-        let _ = stragglers.await;
+        for looking in [stragglers, weights] {
+            looking.abort();
+            let _ = looking.await;
+        }
     }
 
     /// After a claim that failed it is not known whether it was committed.
@@ -190,14 +216,32 @@ impl Claimer {
     }
 
     async fn claim_once(&mut self, limit: usize) -> anyhow::Result<ClaimedNow> {
-        let Shared { config, store, held, counters, .. } = &*self.shared;
+        let shared = self.shared.clone();
+        let Shared { config, store, held, counters, .. } = &*shared;
         let (queues, queue_first) = config.queues.draw();
+        let sharing = self.sharing.load(Relaxed);
+        if sharing && self.bounds.is_ready() && self.last_claim.elapsed() > LOOK_FIRST {
+            store
+                .claim(self.shared.id, (&queues, queue_first), 0, config.lease, &self.bounds, Some(Vec::new()))
+                .await?;
+        }
+        let turns = sharing.then(|| match self.bounds.ready() {
+            ready if ready.is_empty() => Vec::new(),
+            ready => self.shared.shares.turns(&ready, (&queues, queue_first), limit),
+        });
         let sent = Instant::now();
-        let Claimed { claim_id, jobs, next_due } =
-            store.claim(self.shared.id, (&queues, queue_first), limit, config.lease, &self.bounds).await?;
+        self.last_claim = sent;
+        let Claimed { claim_id, mut jobs, next_due } =
+            store.claim(self.shared.id, (&queues, queue_first), limit, config.lease, &self.bounds, turns).await?;
         counters.claims.fetch_add(1, Relaxed);
         let count = jobs.len();
-        let Some(claim_id) = claim_id else { return Ok(ClaimedNow { next_due, count }) };
+        let Some(claim_id) = claim_id else {
+            let again = self.bounds.is_ready();
+            let next_due =
+                [next_due, self.bounds.aside(), again.then_some(FRUITLESS_PAUSE)].into_iter().flatten().min();
+            return Ok(ClaimedNow { next_due, count, again });
+        };
+        self.shared.shares.begin(&mut jobs);
         debug!(claim_id, count, "claimed");
         let stop_at = sent + config.lease - config.lease_margin();
         let dispatched: Vec<_> = jobs
@@ -214,7 +258,7 @@ impl Claimer {
             // The slots outlive the claimer, so the queue is open.
             let _ = self.dispatch.try_send(job);
         }
-        Ok(ClaimedNow { next_due, count })
+        Ok(ClaimedNow { next_due, count, again: true })
     }
 
     async fn sleep(&mut self, next_due: Option<Duration>) {
@@ -281,6 +325,8 @@ impl Claimer {
 struct ClaimedNow {
     next_due: Option<Duration>,
     count: usize,
+    /// Jobs are known that the next claim can bring.
+    again: bool,
 }
 
 /// How many jobs this worker ends a second, from which follows how many are worth claiming ahead.
@@ -321,6 +367,24 @@ async fn look_for_stragglers(shared: Arc<Shared>, bounds: Arc<Bounds>, found: Ar
             Err(cause) => warn!("{cause:#}"),
         }
         wait = STRAGGLERS.max(started.elapsed() * STRAGGLERS_SHARE);
+    }
+}
+
+/// Reads the tenants' weights now and then.
+async fn keep_weights(shared: Arc<Shared>, sharing: Arc<AtomicBool>) {
+    loop {
+        tokio::time::sleep(jittered(WEIGHTS)).await;
+        read_weights(&shared, &sharing).await;
+    }
+}
+
+async fn read_weights(shared: &Shared, sharing: &AtomicBool) {
+    match shared.store.shares().await {
+        Ok(shares) => {
+            shared.shares.set_weights(shares.weights);
+            sharing.store(shares.ready, Relaxed);
+        }
+        Err(cause) => warn!("{cause:#}"),
     }
 }
 

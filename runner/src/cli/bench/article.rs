@@ -191,7 +191,8 @@ async fn our_dead_worker(store: &Store, tenant: &str) -> anyhow::Result<Value> {
     store.enqueue_many(tenant, MODULE, QUEUE, &[json!({}), json!({}), json!({})]).await?;
     let queues = [QUEUE.to_owned()];
     let worker = store.register_worker(&queues, 1).await?;
-    let claim = async |limit, lease| store.claim(worker, (&queues, false), limit, lease, &Bounds::default()).await;
+    let claim =
+        async |limit, lease| store.claim(worker, (&queues, false), limit, lease, &Bounds::default(), None).await;
     let dead = claim(1, SHORT_LEASE).await?.jobs.pop().context("there are three jobs")?;
     let waiting = store.bench_waiting(QUEUE).await? - 1;
     let at_once = store.reap().await?.len();

@@ -97,7 +97,7 @@ async fn ours(store: Store) -> anyhow::Result<usize> {
     let worker = store.register_worker(&queues, BATCH).await?;
     let (bounds, mut closed, mut had) = (Bounds::default(), Vec::new(), 0);
     loop {
-        let claimed = store.claim(worker, (&queues, false), BATCH, lease, &bounds).await?;
+        let claimed = store.claim(worker, (&queues, false), BATCH, lease, &bounds, None).await?;
         let Some(claim_id) = claimed.claim_id else { break };
         had += claimed.jobs.len();
         for batch in Batch::sort(claimed.jobs.into_iter().map(done).collect()) {

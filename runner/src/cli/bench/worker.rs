@@ -31,6 +31,11 @@ impl Running {
         Self { stage, counters, worker }
     }
 
+    /// How many runs are settled so far.
+    pub fn settled(&self) -> u64 {
+        self.counters.settled.load(Relaxed)
+    }
+
     /// Waits until so many runs more are settled than were at its start.
     pub async fn until_settled(&self, count: u64) -> anyhow::Result<()> {
         self.times_of(&[count]).await?;
