@@ -135,7 +135,7 @@ impl Log {
             take(Part::Line(line));
             take(Part::Text(&clean_text(&line.text)));
             let gap_follows = at + 1 == dropped_at && self.dropped_bytes > 0;
-            let goes_on = self.lines.get(at + 1).map_or(true, |next| !next.begins) && !gap_follows;
+            let goes_on = self.lines.get(at + 1).is_none_or(|next| !next.begins) && !gap_follows;
             if line.ends || !goes_on {
                 take(Part::Text("\n"));
             }

@@ -14,10 +14,13 @@ const FRESH: Duration = Duration::from_secs(5);
 /// How many modules' secrets are remembered. Past it all are forgotten.
 const REMEMBERED: usize = 1_000;
 
+/// By whose they are and their names: since when they are known, and what they are.
+type Known = HashMap<(TenantId, Vec<String>), (Instant, Arc<Secrets>)>;
+
 pub struct SecretValues {
     store: Store,
     keyring: Option<Keyring>,
-    known: Mutex<HashMap<(TenantId, Vec<String>), (Instant, Arc<Secrets>)>>,
+    known: Mutex<Known>,
 }
 
 impl SecretValues {
@@ -54,7 +57,7 @@ impl SecretValues {
         keyring.open(tenant, sealed).map_err(|error| error.to_string())
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<(TenantId, Vec<String>), (Instant, Arc<Secrets>)>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().expect("nobody panics while holding it")
     }
 }

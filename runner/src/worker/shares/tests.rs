@@ -28,8 +28,8 @@ fn used(inner: &mut Inner, tenant: i32, seconds: f64) {
 
 /// Runs jobs of given costs for so many rounds with `slots` at once, and answers what each tenant used.
 fn simulate(weights: &[(i32, i32)], costs: &[(i32, f64)], slots: usize, until: f64) -> HashMap<i32, f64> {
-    let mut inner = Inner::default();
-    inner.weights = weights.iter().map(|(tenant, weight)| (TenantId(*tenant), *weight)).collect();
+    let weights = weights.iter().map(|(tenant, weight)| (TenantId(*tenant), *weight)).collect();
+    let mut inner = Inner { weights, ..Inner::default() };
     let lanes: Vec<_> = costs.iter().map(|(tenant, _)| ready(*tenant, "default", 0, 0)).collect();
     let (start, mut running, mut used) = (Instant::now(), Vec::<(f64, i32, f64)>::new(), HashMap::new());
     let mut clock = 0.0;
