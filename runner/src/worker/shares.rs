@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::job::TenantId;
 use crate::store::{ClaimedJob, ReadyLane, Turn};
 
-/// Long against a run: a debt that fades while a run goes on, which is charged at its end, would favour short ones (10 s made 5 % of 500 ms).
+/// Long against a run: a debt that fades while a run goes on, which is charged at its end, would favour short ones (10 s took 5 % from jobs of 500 ms).
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// How much CPU time at the default weight a tenant may be ahead that had nothing due for a while: a burst of short jobs is begun at once.
 const CREDIT: f64 = 0.1;
