@@ -43,6 +43,10 @@ begin
     values (v_job.tenant_id, v_job.module_id, v_job.id, v_job.queue, v_job.priority, v_job.lease_no, v_job.max_attempts, v_job.timeout_ms,
             v_job.backoff_ms, case when v_job.version_pinned then v_job.version end, v_job.version_pinned, v_now, v_job.enqueued_at, v_job.payload,
             case when v_job.expires_at > v_now then v_job.expires_at end, v_job.options, nullif(v_counted, false));
+    -- Of a job that ended before tenants had lanes, there may be none.
+    if not exists (select from leasehold.tenant_lanes l where (l.queue, l.tenant_id, l.priority) = (v_job.queue, v_job.tenant_id, v_job.priority)) then
+        insert into leasehold.tenant_lanes values (v_job.tenant_id, v_job.queue, v_job.priority);
+    end if;
     delete from leasehold.notes n where n.job_id = v_job.id;  -- it ended, whether or not somebody has tidied up since
     if v_job.expires_at > v_now then
         insert into leasehold.expiries values (v_job.expires_at, v_job.id) on conflict do nothing;

@@ -305,7 +305,7 @@ async fn the_views_have_the_columns_that_applications_read() {
          max_attempts int4, run_at timestamptz, enqueued_at timestamptz, started_at timestamptz, finished_at timestamptz, \
          result jsonb, error text, usage jsonb, failure_kind text, result_bytes bytea, payload bytea, lease_no int4, \
          crash_count int4, cancel_requested bool, worker_id int8, locked_until timestamptz, expires_at timestamptz, options jsonb, \
-         waiting bool"
+         waiting bool, progress float4, progress_message text, progress_at timestamptz"
     );
     assert_eq!(
         columns("job_attempts").await,

@@ -469,6 +469,41 @@ const ILLEGAL: &[(&str, &str)] = &[
     ("history_is_finished", "update leasehold.history set state = 'running'"),
     ("history_error_iff_dead", "update leasehold.history set failure_kind = 'trap'"),
     ("history_result_only_when_done", "update leasehold.history set state = 'cancelled', result = 'r'"),
+    ("tenants_weight_is_1_to_1000", "update leasehold.tenants set weight = 0"),
+    ("sharing_is_one_row", "insert into leasehold.sharing values (false)"),
+    (
+        "quota_slots_only_the_first_owes",
+        "insert into leasehold.quota_slots (tenant_id, slot, jobs_free, bytes_free) values (1, 1, -1, 0)",
+    ),
+    (
+        "tenant_roles_level_is_known",
+        "insert into leasehold.tenant_roles (tenant_id, role_oid, role_name, level) values (1, 1, 'r', 'owner')",
+    ),
+    (
+        "notes_fraction_is_one",
+        "insert into leasehold.notes (tenant_id, job_id, lease_no, fraction, message, noted_at) values (1, 1, 1, 2, '', now())",
+    ),
+    (
+        "notes_fraction_has_a_message",
+        "insert into leasehold.notes (tenant_id, job_id, lease_no, fraction, noted_at) values (1, 1, 1, 0.5, now())",
+    ),
+    (
+        "notes_checkpoint_is_at_most_4_mib",
+        "insert into leasehold.notes (tenant_id, job_id, lease_no, noted_at, checkpoint)
+         values (1, 1, 1, now(), convert_to(repeat(' ', 4194305), 'UTF8'))",
+    ),
+    (
+        "secrets_name_is_1_to_63_plain_characters",
+        "insert into leasehold.secrets (tenant_id, name, key_id, nonce, sealed) values (1, '', 'k', repeat('n', 12)::bytea, repeat('s', 17)::bytea)",
+    ),
+    (
+        "secrets_nonce_has_12_bytes",
+        "insert into leasehold.secrets (tenant_id, name, key_id, nonce, sealed) values (1, 's', 'k', 'n', repeat('s', 17)::bytea)",
+    ),
+    (
+        "secrets_sealed_has_a_tag_and_at_most_64_kib",
+        "insert into leasehold.secrets (tenant_id, name, key_id, nonce, sealed) values (1, 's', 'k', repeat('n', 12)::bytea, 's')",
+    ),
 ];
 
 #[tokio::test]
