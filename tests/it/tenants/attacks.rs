@@ -467,7 +467,7 @@ async fn no_table_is_a_tenants_to_touch_and_no_function_that_was_not_granted() {
         }
         db.sql(&format!("grant select on leasehold.{table} to {}", scene.role("{acme}"))).await;
         let row = format!(
-            "select count(*) filter (where row_to_json(r)::text ~ 'hush|beta|secret') from leasehold.{table} r"
+            "select count(*) filter (where replace(row_to_json(r)::text, '\"secrets\"', '') ~ 'hush|beta|secret') from leasehold.{table} r"
         );
         let seen: i64 = acme.query_one(&row, &[]).await.expect("it was granted").get(0);
         assert_eq!(seen, 0, "{table}");
