@@ -26,7 +26,7 @@ begin
         to leasehold_worker, leasehold_producer;
     grant select, insert on leasehold.new_jobs to leasehold_worker, leasehold_producer, leasehold_tenant;
     grant select on leasehold.tenant_quotas to leasehold_worker;
-    grant select on leasehold.my_jobs, leasehold.my_job_attempts, leasehold.my_schedules, leasehold.my_queue_stats, leasehold.my_limits, leasehold.my_quotas,
+    grant select on leasehold.my_jobs, leasehold.my_job_attempts, leasehold.my_job_logs, leasehold.my_schedules, leasehold.my_queue_stats, leasehold.my_limits, leasehold.my_quotas,
         leasehold.my_modules, leasehold.my_usage to leasehold_tenant;
     grant execute on all functions in schema leasehold to leasehold_worker;
     revoke execute on function leasehold.move_to_cancelled, leasehold.give_back, leasehold.wake, leasehold.check_enqueue, leasehold.make_gates,

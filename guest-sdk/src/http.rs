@@ -192,7 +192,9 @@ impl Request {
             next.headers.retain(|(name, _)| !name.starts_with("content-"));
         }
         if site(&next.url)? != site(&self.url)? {
-            next.headers.retain(|(name, _)| !matches!(name.as_str(), "authorization" | "cookie"));
+            // Whatever else a header is called, it may prove who is asking.
+            next.headers
+                .retain(|(name, _)| name == "user-agent" || name.starts_with("accept") || name.starts_with("content-"));
         }
         Ok(Some(next))
     }
@@ -297,7 +299,9 @@ fn site(url: &str) -> Result<(&str, String), Failure> {
 /// Where a `location` leads from a URL.
 fn resolve(from: &str, location: &str) -> Result<String, Failure> {
     let (scheme, authority, path) = parts(from)?;
-    if location.contains("://") {
+    let scheme_of =
+        |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    if location.split_once("://").is_some_and(|(name, _)| scheme_of(name)) {
         return Ok(location.to_owned());
     }
     if let Some(elsewhere) = location.strip_prefix("//") {
@@ -328,6 +332,7 @@ mod tests {
             ("http://b/", "http://b/"),
             ("//b/c", "https://b/c"),
             ("/c", "https://a/c"),
+            ("/c?next=http://b/", "https://a/c?next=http://b/"),
             ("c", "https://a/x/c"),
             ("?c", "https://a/x/y?c"),
         ] {

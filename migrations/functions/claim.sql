@@ -187,7 +187,7 @@ begin
             ready_run_ats := v_ready.run_ats; ready_ids := v_ready.ids;
         end if;
         -- Whatever is due in a lane is now somebody's that is answered.
-        lane_queues := v_lanes.queues; lane_priorities := v_lanes.priorities;
+        lane_queues := coalesce(v_lanes.queues, '{}'); lane_priorities := coalesce(v_lanes.priorities, '{}');
         lane_run_ats := array_fill(v_now, array[cardinality(lane_queues)]); lane_ids := array_fill(0::bigint, array[cardinality(lane_queues)]);
     end if;
     turn_run_ats := p_turn_run_ats; turn_ids := p_turn_ids; turn_ends := array_fill(false, array[coalesce(cardinality(p_turn_tenants), 0)]);

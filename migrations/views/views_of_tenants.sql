@@ -11,7 +11,8 @@ select j.id, j.tenant, leasehold.sealed(j.module) as module, leasehold.sealed(j.
        leasehold.sealed(j.payload) as payload, leasehold.sealed(j.lease_no) as lease_no, leasehold.sealed(j.crash_count) as crash_count,
        leasehold.sealed(j.cancel_requested) as cancel_requested, leasehold.sealed(j.worker_id) as worker_id,
        leasehold.sealed(j.locked_until) as locked_until, leasehold.sealed(j.expires_at) as expires_at, leasehold.sealed(j.options) as options,
-       leasehold.sealed(j.waiting) as waiting
+       leasehold.sealed(j.waiting) as waiting, leasehold.sealed(j.progress) as progress, leasehold.sealed(j.progress_message) as progress_message,
+       leasehold.sealed(j.progress_at) as progress_at
   from leasehold.jobs j where j.tenant = any((select leasehold.my_tenant_names())::text[]);
 
 create or replace view leasehold.my_job_attempts with (security_barrier) as
@@ -20,6 +21,12 @@ select a.job_id, a.tenant, leasehold.sealed(a.attempt) as attempt, leasehold.sea
        leasehold.sealed(a.failure_kind) as failure_kind, leasehold.sealed(a.message) as message, leasehold.sealed(a.backtrace) as backtrace,
        leasehold.sealed(a.log) as log, leasehold.sealed(a.log_dropped_bytes) as log_dropped_bytes, leasehold.sealed(a.usage) as usage
   from leasehold.job_attempts a where a.tenant = any((select leasehold.my_tenant_names())::text[]);
+
+create or replace view leasehold.my_job_logs with (security_barrier) as
+select l.job_id, l.tenant, leasehold.sealed(l.attempt) as attempt, leasehold.sealed(l.lease_no) as lease_no, leasehold.sealed(l.line) as line,
+       leasehold.sealed(l.at) as at, leasehold.sealed(l.after) as after, leasehold.sealed(l.stream) as stream, leasehold.sealed(l.level) as level,
+       leasehold.sealed(l.text) as text, leasehold.sealed(l.goes_on) as goes_on
+  from leasehold.job_logs l where l.tenant = any((select leasehold.my_tenant_names())::text[]);
 
 create or replace view leasehold.my_schedules with (security_barrier) as
 select s.tenant, leasehold.sealed(s.name) as name, leasehold.sealed(s.cron) as cron, leasehold.sealed(s.time_zone) as time_zone,

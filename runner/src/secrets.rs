@@ -137,7 +137,10 @@ impl Secrets {
     /// again.
     pub fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let mut clean = Cow::Borrowed(bytes);
-        for value in self.0.values().flatten() {
+        // The longest first: a value may lie within another.
+        let mut values: Vec<_> = self.0.values().flatten().collect();
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        for value in values {
             if let Some(cleaner) = without(&clean, value.as_bytes()) {
                 clean = Cow::Owned(cleaner);
             }
@@ -258,15 +261,17 @@ mod tests {
             ("a".to_owned(), of("aaaaaaab")),
             ("b".to_owned(), of("password")),
             ("c".to_owned(), Err("no key".into())),
+            ("d".to_owned(), of("mypassword123")),
         ]
         .into_iter()
         .collect();
+        assert_eq!(&*secrets.redact(b"mypassword123"), b"[secret]", "and not my[secret]123");
         assert_eq!(
             &*secrets.redact(b"aaaaaaaaab password, passwor aaaaaaabaaaaaaab"),
             b"aa[secret] [secret], passwor [secret][secret]"
         );
         assert!(matches!(secrets.redact(b"nothing of it"), Cow::Borrowed(_)));
         assert_eq!(secrets.redact_text("the password".into()), "the [secret]");
-        assert_eq!(format!("{secrets:?}"), r#"{"a", "b", "c"}"#);
+        assert_eq!(format!("{secrets:?}"), r#"{"a", "b", "c", "d"}"#);
     }
 }

@@ -80,6 +80,19 @@ async fn what_fits_is_taken_and_of_more_it_is_answered_whose_it_is() {
 }
 
 #[tokio::test]
+async fn turns_in_a_paused_queue_bring_nothing_and_lose_nothing() {
+    let db = with_tenants().await;
+    let claimer = db.claimer().await;
+    let mut all = enqueue(&db, "a", 3).await;
+    all.extend(enqueue(&db, "b", 3).await);
+    let turns = vec![turn(&db, "a", 0, 3).await, turn(&db, "b", 0, 3).await];
+    db.sql("select leasehold.pause(queue => 'default')").await;
+    assert_eq!(ids(&db, &claimer, 4, turns.clone()).await, []);
+    db.sql("select leasehold.resume(queue => 'default')").await;
+    assert_eq!(ids(&db, &claimer, 6, turns).await, all);
+}
+
+#[tokio::test]
 async fn turns_bring_what_they_name_and_the_rest_of_the_room_is_the_first_ones() {
     let db = with_tenants().await;
     let claimer = db.claimer().await;

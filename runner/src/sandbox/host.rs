@@ -9,6 +9,7 @@ use super::failure::Interrupt;
 use super::imports::{CONTRACT_VERSION, NAME_BYTES};
 use super::state::State;
 use crate::outcome::{FollowUp, LogStream, Progress, clip_text};
+use crate::secrets::MAX_VALUE_BYTES;
 use bindings::leasehold::job::host::Host;
 use bindings::leasehold::job::types::{self, Level, SecretError};
 
@@ -114,7 +115,9 @@ impl Host for State {
         self.refuse_after_stop()?;
         // What is no number is no progress.
         let fraction = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) };
-        let message = clip_text(&self.secrets.redact(message.as_bytes()), PROGRESS_BYTES);
+        // No more of it is searched than what may lie across the cut.
+        let begin = &message.as_bytes()[..message.len().min(PROGRESS_BYTES + MAX_VALUE_BYTES)];
+        let message = clip_text(&self.secrets.redact(begin), PROGRESS_BYTES);
         self.control.notes().set_progress(Progress { fraction, message });
         Ok(self.control.cancel_requested())
     }

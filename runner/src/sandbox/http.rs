@@ -254,10 +254,10 @@ impl Target {
     }
 
     /// Every address of the name, if all of them are fit.
-    async fn resolve(&self, allows_private: bool, log: &LogBuffer) -> Result<Vec<SocketAddr>, Error> {
+    async fn resolve(&self, allows_private: bool, log: &LogBuffer, run_turn: &Turn) -> Result<Vec<SocketAddr>, Error> {
         let found: Vec<SocketAddr> = match self.host.parse::<IpAddr>() {
             Ok(address) => vec![(address, self.port).into()],
-            Err(_) => look_up(self.host.clone(), self.port)
+            Err(_) => look_up(self.host.clone(), self.port, run_turn.clone())
                 .await
                 .map_err(|error| Error::DnsError { rcode: Some(error.to_string()), info_code: None })?,
         };
@@ -274,13 +274,16 @@ impl Target {
     }
 }
 
+/// One of a run's requests at a time.
+type Turn = Arc<OwnedSemaphorePermit>;
+
 /// As tokio does it; but a lookup holds its thread until it ends, whoever has given up on it, and a guest's own name
-/// server can take its time. So they are counted.
-async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+/// server can take its time. So they are counted, and a run that has given up on one has not got its turn back.
+async fn look_up(host: String, port: u16, run_turn: Turn) -> io::Result<Vec<SocketAddr>> {
     static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS)));
     let turn = Arc::clone(&TURNS).acquire_owned().await.expect("the semaphore is never closed");
     let looked_up = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _turns = (turn, run_turn);
         (host.as_str(), port).to_socket_addrs().map(Iterator::collect)
     });
     looked_up.await.map_err(io::Error::other)?
@@ -315,10 +318,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 impl Exchange {
     async fn run(self, request: Request<WasiBody>) -> Result<Response<WasiBody>, Error> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await.expect("the semaphore is never closed");
+        let turn: Turn =
+            Arc::new(Arc::clone(&self.turns).acquire_owned().await.expect("the semaphore is never closed"));
         let connect_timeout = self.clamp(self.options.connect_timeout.unwrap_or(CONNECT_TIMEOUT));
-        let stream =
-            tokio::time::timeout(connect_timeout, self.connect()).await.map_err(|_| Error::ConnectionTimeout)??;
+        let stream = tokio::time::timeout(connect_timeout, self.connect(&turn))
+            .await
+            .map_err(|_| Error::ConnectionTimeout)??;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
         let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
@@ -352,8 +357,8 @@ impl Exchange {
         }))
     }
 
-    async fn connect(&self) -> Result<Box<dyn Duplex>, Error> {
-        let addresses = self.target.resolve(self.allows_private, &self.log).await?;
+    async fn connect(&self, turn: &Turn) -> Result<Box<dyn Duplex>, Error> {
+        let addresses = self.target.resolve(self.allows_private, &self.log, turn).await?;
         // One after the other; the last one's error is told.
         let mut failed = Error::DestinationNotFound;
         for address in addresses {
@@ -389,7 +394,7 @@ struct Counted<B> {
     too_much: Option<Error>,
     /// How long nothing may come, and when that is over.
     quiet: Option<(Duration, Pin<Box<Sleep>>)>,
-    connection: Option<(AbortOnDropJoinHandle<()>, OwnedSemaphorePermit)>,
+    connection: Option<(AbortOnDropJoinHandle<()>, Turn)>,
 }
 
 impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for Counted<B> {

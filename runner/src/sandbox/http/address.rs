@@ -30,6 +30,7 @@ fn special_v4(address: Ipv4Addr) -> Option<Special> {
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Some(Private("a private address")),
         [100, 100, 100, 200] | [192, 0, 0, 192] => Some(Never("an address of a cloud's metadata")),
         [100, 64..=127, ..] => Some(Private("an address of a carrier's NAT")),
+        [168, 63, 129, 16] => Some(Never("an address of a cloud's host")),
         [169, 254, ..] => Some(Never("a link-local address, where clouds keep their metadata")),
         [192, 0, 0, _] => Some(Private("an address reserved for protocols")),
         [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Some(Private("an address of documentation")),
@@ -51,17 +52,20 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
         [0, 0, 0, 0, 0, 0, 0, 0] => Some(Never("an unspecified address")),
         [0, 0, 0, 0, 0, 0, 0, 1] => Some(Private("a loopback address")),
         [0, 0, 0, 0, 0, 0xffff, high, low] => Some(translated(within(high, low), "an IPv4-mapped address")),
+        [0, 0, 0, 0, 0xffff, 0, high, low] => Some(translated(within(high, low), "an IPv4-translated address")),
         [0, 0, 0, 0, 0, 0, high, low] => Some(translated(within(high, low), "an IPv4-compatible address")),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(translated(within(high, low), "an address of NAT64")),
-        [0x64, 0xff9b, 1, ..] => Some(Private("an address of a local NAT64")),
+        [0x64, 0xff9b, 1, _, _, _, high, low] => Some(translated(within(high, low), "an address of a local NAT64")),
         [0x2002, high, low, ..] => Some(translated(within(high, low), "an address of 6to4")),
         // The client's address is in there with its bits flipped.
         [0x2001, 0, _, _, _, _, high, low] => Some(translated(within(!high, !low), "an address of Teredo")),
         [0x100, 0, 0, 0, ..] => Some(Never("an address that discards")),
         [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Some(Private("an address of documentation")),
         [0x2001, 0x2, 0, ..] => Some(Private("an address of benchmarks")),
-        // Where AWS keeps its metadata.
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Some(Never("an address of a cloud's metadata")),
+        // Where AWS and Google keep their metadata.
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => {
+            Some(Never("an address of a cloud's metadata"))
+        }
         [0xfc00..=0xfdff, ..] => Some(Private("a private address")),
         [0xfe80..=0xfebf, ..] => Some(Never("a link-local address")),
         [0xfec0..=0xfeff, ..] => Some(Private("a site-local address")),
@@ -109,7 +113,11 @@ mod tests {
             ("never", "::a9fe:a9fe", "::a9fe:a9fe"),
             ("private", "64:ff9b::7f00:1", "64:ff9b::808:808"),
             ("never", "64:ff9b::a9fe:a9fe", "64:ff9b::a9fe:a9fe"),
-            ("private", "64:ff9b:1::1", "64:ff9b:1:ffff::1"),
+            ("private", "64:ff9b:1::808:808", "64:ff9b:1:ffff::7f00:1"),
+            ("never", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:ffff::a9fe:a9fe"),
+            ("private", "::ffff:0:808:808", "::ffff:0:7f00:1"),
+            ("never", "::ffff:0:a9fe:a9fe", "fd20:ce::254"),
+            ("never", "168.63.129.16", "::ffff:168.63.129.16"),
             ("private", "2002:7f00:1::1", "2002:808:808::1"),
             ("never", "2002:a9fe:a9fe::1", "2002:a9fe:a9fe::1"),
             ("private", "2001:0:1:2:3:4:f7f7:f7f7", "2001:0:1:2:3:4:80ff:fffe"),
