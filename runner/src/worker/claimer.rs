@@ -40,7 +40,7 @@ const LOOK_FIRST: Duration = Duration::from_millis(5);
 const FRUITLESS: u32 = 3;
 const FRUITLESS_PAUSE: Duration = Duration::from_millis(20);
 /// How often weights are read.
-const WEIGHTS: Duration = Duration::from_secs(5);
+const WEIGHTS: Duration = Duration::from_secs(10);
 
 /// Room for jobs: how many are here, and a bell for when one has left.
 #[derive(Default)]
