@@ -208,14 +208,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn check(args: Check) -> anyhow::Result<()> {
-    let limits = args.limits.limits()?;
-    let sandbox = Sandbox::new(&SandboxConfig {
+/// For looking at one module, and running it once.
+fn sandbox(limits: &Limits, compiler: &CompilerArgs) -> anyhow::Result<Sandbox> {
+    Sandbox::new(&SandboxConfig {
         slots: 1,
         memory_bytes: limits.memory_bytes,
-        compiler: args.compiler.compiler()?,
+        compiler: compiler.compiler()?,
         profiling: false,
-    })?;
+    })
+}
+
+async fn check(args: Check) -> anyhow::Result<()> {
+    let limits = args.limits.limits()?;
+    let sandbox = sandbox(&limits, &args.compiler)?;
     let (bytes, inspection) = look_at(&args.file, &sandbox).await?;
     let problem = inspection.problem.clone().or_else(|| inspection.check_limits(&limits).err());
     let mut verdict = Verdict { inspection, limits, grants: Grants::default(), trial: None };
@@ -238,12 +243,7 @@ async fn push(args: Push) -> anyhow::Result<()> {
     let grants = args.grants.grants(args.secret)?;
     let retry = args.retry.settings();
     retry.validate()?;
-    let sandbox = Sandbox::new(&SandboxConfig {
-        slots: 1,
-        memory_bytes: limits.memory_bytes,
-        compiler: args.compiler.compiler()?,
-        profiling: false,
-    })?;
+    let sandbox = sandbox(&limits, &args.compiler)?;
     let store = args.common.store()?;
     let trial = match &args.trial {
         None => None,

@@ -93,12 +93,25 @@ where
     F: Future<Output = anyhow::Result<()>> + Send,
 {
     let started = Instant::now();
+    let total = by_clients(clients, move || started.elapsed() < time, once).await?;
+    Ok(total as f64 / started.elapsed().as_secs_f64())
+}
+
+/// Has something done by several clients at once while it goes on, which each asks before each time. Answers how often it was done.
+pub async fn by_clients<F>(
+    clients: usize,
+    goes_on: impl Fn() -> bool + Clone + Send + 'static,
+    once: impl Fn() -> F + Clone + Send + 'static,
+) -> anyhow::Result<u64>
+where
+    F: Future<Output = anyhow::Result<()>> + Send,
+{
     let mut running = JoinSet::new();
     for _ in 0..clients {
-        let once = once.clone();
+        let (goes_on, once) = (goes_on.clone(), once.clone());
         running.spawn(async move {
             let mut count = 0_u64;
-            while started.elapsed() < time {
+            while goes_on() {
                 once().await?;
                 count += 1;
             }
@@ -109,7 +122,7 @@ where
     while let Some(count) = running.join_next().await {
         total += count??;
     }
-    Ok(total as f64 / started.elapsed().as_secs_f64())
+    Ok(total)
 }
 
 /// Jobs a second, one a transaction, eight clients.

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use super::measure::{self, MODULE, QUEUE, SINGLE_CLIENTS};
 use super::worker::Running;
@@ -70,18 +69,12 @@ pub async fn run(args: &Args, own: &Own) -> anyhow::Result<()> {
 async fn single(store: &Store, jobs: u32, tenant: &str, payload: &Value) -> anyhow::Result<f64> {
     let next = Arc::new(AtomicU32::new(0));
     let started = Instant::now();
-    let mut clients = JoinSet::new();
-    for _ in 0..SINGLE_CLIENTS {
-        let (store, next, tenant, payload) = (store.clone(), next.clone(), tenant.to_owned(), payload.clone());
-        clients.spawn(async move {
-            while next.fetch_add(1, Relaxed) < jobs {
-                store.enqueue_plain(&tenant, MODULE, QUEUE, &payload).await?;
-            }
-            anyhow::Ok(())
-        });
-    }
-    while let Some(client) = clients.join_next().await {
-        client??;
-    }
+    let (store, tenant, payload) = (store.clone(), tenant.to_owned(), payload.clone());
+    let goes_on = move || next.fetch_add(1, Relaxed) < jobs;
+    measure::by_clients(SINGLE_CLIENTS, goes_on, move || {
+        let (store, tenant, payload) = (store.clone(), tenant.clone(), payload.clone());
+        async move { store.enqueue_plain(&tenant, MODULE, QUEUE, &payload).await }
+    })
+    .await?;
     Ok(f64::from(jobs) / started.elapsed().as_secs_f64())
 }
