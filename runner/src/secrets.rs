@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context as _, ensure};
@@ -22,6 +23,8 @@ const KEY_BYTES: usize = 32;
 pub const MIN_VALUE_BYTES: usize = REDACTED.len();
 /// A certificate with its key fits.
 pub const MAX_VALUE_BYTES: usize = 64 << 10;
+/// The shortest part of a value that is known again where a text was cut through it.
+const MIN_PART_BYTES: usize = 4;
 /// What stands in the place of a value. Not longer than any value, so that nothing grows past its limit.
 const REDACTED: &[u8] = b"[secret]";
 
@@ -129,6 +132,10 @@ impl Secrets {
         &NONE
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn get(&self, name: &str) -> Option<Result<&str, &str>> {
         self.0.get(name).map(|value| value.as_deref().map_err(String::as_str))
     }
@@ -136,16 +143,47 @@ impl Secrets {
     /// The same bytes without any of the values. A value that the guest has encoded, split or shortened is not known
     /// again.
     pub fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        let mut clean = Cow::Borrowed(bytes);
-        // The longest first: a value may lie within another.
-        let mut values: Vec<_> = self.0.values().flatten().collect();
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        for value in values {
-            if let Some(cleaner) = without(&clean, value.as_bytes()) {
-                clean = Cow::Owned(cleaner);
+        let places = self.places(bytes, Cut::NONE);
+        if places.is_empty() {
+            return Cow::Borrowed(bytes);
+        }
+        Cow::Owned(without(bytes, &places))
+    }
+
+    /// Where values stand in the bytes, in order and apart from each other. Where the bytes were cut out of more, a
+    /// part of a value at that end counts too.
+    pub fn places(&self, bytes: &[u8], cut: Cut) -> Vec<Range<usize>> {
+        let mut places = Vec::new();
+        for value in self.0.values().flatten().map(String::as_bytes).filter(|value| !value.is_empty()) {
+            let rest = each_end(bytes, value, |end| places.push(end - value.len()..end));
+            if cut.after && rest >= MIN_PART_BYTES {
+                places.push(bytes.len() - rest..bytes.len());
+            }
+            if cut.before {
+                let begin: Vec<u8> = bytes[..bytes.len().min(value.len() - 1)].iter().rev().copied().collect();
+                let reversed: Vec<u8> = value.iter().rev().copied().collect();
+                let rest = each_end(&begin, &reversed, |_| ());
+                if rest >= MIN_PART_BYTES {
+                    places.push(0..rest);
+                }
+            }
+            if cut.before && cut.after && (MIN_PART_BYTES..value.len()).contains(&bytes.len()) {
+                let mut within = false;
+                each_end(value, bytes, |_| within = true);
+                if within {
+                    places.push(0..bytes.len());
+                }
             }
         }
-        clean
+        places.sort_by_key(|place| (place.start, place.end));
+        places.dedup_by(|next, last| {
+            let overlap = next.start < last.end;
+            if overlap {
+                last.end = last.end.max(next.end);
+            }
+            overlap
+        });
+        places
     }
 
     pub fn redact_text(&self, text: String) -> String {
@@ -168,11 +206,37 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// None where the value does not occur. By Knuth, Morris and Pratt: linear, whatever a guest writes of whatever value.
-fn without(bytes: &[u8], value: &[u8]) -> Option<Vec<u8>> {
-    if value.is_empty() || value.len() > bytes.len() {
-        return None;
+/// At which ends the bytes at hand go on in others that are not.
+#[derive(Debug, Clone, Copy)]
+pub struct Cut {
+    pub before: bool,
+    pub after: bool,
+}
+
+impl Cut {
+    pub const NONE: Self = Self { before: false, after: false };
+}
+
+/// The bytes with something else in those places; never longer than before.
+pub fn without(bytes: &[u8], places: &[Range<usize>]) -> Vec<u8> {
+    let mut clean = Vec::with_capacity(bytes.len());
+    let mut copied = 0;
+    for place in places {
+        clean.extend_from_slice(&bytes[copied..place.start]);
+        if place.len() < REDACTED.len() {
+            clean.resize(clean.len() + place.len(), b'*');
+        } else {
+            clean.extend_from_slice(REDACTED);
+        }
+        copied = place.end;
     }
+    clean.extend_from_slice(&bytes[copied..]);
+    clean
+}
+
+/// Tells where each occurrence of the value ends, and answers how much of its beginning stands at the end of the bytes.
+/// By Knuth, Morris and Pratt: linear, whatever a guest writes of whatever value.
+fn each_end(bytes: &[u8], value: &[u8], mut found: impl FnMut(usize)) -> usize {
     // How much of the value's beginning ends at each of its places.
     let mut borders = vec![0; value.len()];
     let mut matched = 0;
@@ -183,24 +247,18 @@ fn without(bytes: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         matched += usize::from(value[at] == value[matched]);
         borders[at] = matched;
     }
-    let mut clean: Option<Vec<u8>> = None;
-    let (mut copied, mut matched) = (0, 0);
+    let mut matched = 0;
     for (at, byte) in bytes.iter().enumerate() {
         while matched > 0 && *byte != value[matched] {
             matched = borders[matched - 1];
         }
         matched += usize::from(*byte == value[matched]);
         if matched == value.len() {
-            let clean = clean.get_or_insert_default();
-            clean.extend_from_slice(&bytes[copied..at + 1 - value.len()]);
-            clean.extend_from_slice(REDACTED);
-            (copied, matched) = (at + 1, 0);
+            found(at + 1);
+            matched = borders[matched - 1];
         }
     }
-    clean.map(|mut clean| {
-        clean.extend_from_slice(&bytes[copied..]);
-        clean
-    })
+    matched
 }
 
 #[cfg(test)]
@@ -270,8 +328,25 @@ mod tests {
             &*secrets.redact(b"aaaaaaaaab password, passwor aaaaaaabaaaaaaab"),
             b"aa[secret] [secret], passwor [secret][secret]"
         );
+        let twice: Secrets = [("a".to_owned(), of("abababab"))].into_iter().collect();
+        assert_eq!(&*twice.redact(b"-ababababab-"), b"-[secret]-", "and nothing is left of the second");
         assert!(matches!(secrets.redact(b"nothing of it"), Cow::Borrowed(_)));
         assert_eq!(secrets.redact_text("the password".into()), "the [secret]");
         assert_eq!(format!("{secrets:?}"), r#"{"a", "b", "c", "d"}"#);
+    }
+
+    #[test]
+    fn parts_of_a_value_are_taken_out_where_the_bytes_were_cut() {
+        let secrets: Secrets = [("key".to_owned(), Ok("one-two-three-four".to_owned()))].into_iter().collect();
+        let cleaned = |text: &str, before, after| {
+            let places = secrets.places(text.as_bytes(), Cut { before, after });
+            String::from_utf8(without(text.as_bytes(), &places)).expect("text")
+        };
+        assert_eq!(cleaned("it is one-t", false, true), "it is *****");
+        assert_eq!(cleaned("it is one-t", true, false), "it is one-t", "not cut there");
+        assert_eq!(cleaned("three-four it is", true, false), "[secret] it is");
+        assert_eq!(cleaned("three-four it is", false, true), "three-four it is");
+        assert_eq!(cleaned("two-three", true, true), "[secret]");
+        assert_eq!(cleaned("our", true, true), "our", "too short to tell");
     }
 }

@@ -19,6 +19,7 @@ use super::state::HANDLES;
 use super::stdio::{OutputLimit, ResultBuffer};
 use crate::job::{Limits, ModuleKind};
 use crate::outcome::{Failure, FailureKind, Log, Outcome, Stop, clean_text, clip_text};
+use crate::secrets::Secrets;
 
 /// How much of a failure's message is kept, in bytes, as the contract says.
 const MESSAGE_BYTES: usize = 64 << 10;
@@ -180,8 +181,9 @@ pub(super) fn exited(code: i32, facts: &Facts<'_>) -> Outcome {
     failed(kind, &message)
 }
 
-/// A handler's own answer when it has no result.
-pub(super) fn returned(failure: types::Failure) -> Outcome {
+/// A handler's own answer when it has no result. Values of secrets go before the message is cleaned and cut, or they would
+/// not be known again.
+pub(super) fn returned(failure: types::Failure, secrets: &Secrets) -> Outcome {
     let (kind, message, delay) = match failure {
         types::Failure::Retry(retry) => {
             (FailureKind::GuestRetry, retry.message, retry.delay_ms.map(Duration::from_millis))
@@ -189,7 +191,7 @@ pub(super) fn returned(failure: types::Failure) -> Outcome {
         types::Failure::Dead(message) => (FailureKind::GuestDead, message, None),
         types::Failure::Snooze(delay_ms) => return Outcome::Snoozed { delay: Duration::from_millis(delay_ms) },
     };
-    Outcome::Failed(Failure { kind, message: bounded(&message), backtrace: None, delay })
+    Outcome::Failed(Failure { kind, message: bounded(&secrets.redact_text(message)), backtrace: None, delay })
 }
 
 /// The deadline passed while the guest waited in a host call.

@@ -178,7 +178,7 @@ impl Sandbox {
                 failure::result_too_large(result.len() as u64, &facts)
             }
             End::Returned(Ok(Returned::Result(result))) => Outcome::Done { result },
-            End::Returned(Ok(Returned::Failure(answer))) => failure::returned(answer),
+            End::Returned(Ok(Returned::Failure(answer))) => failure::returned(answer, job.secrets),
             End::Returned(Ok(Returned::Exit(code))) => failure::exited(code, &facts),
             End::Returned(Err(error)) => failure::outcome_of(&error, &facts),
             End::Panicked(outcome) => outcome,

@@ -2,8 +2,8 @@
 //! the end and counts what it drops between: a guest must not die of its own logging, nor fill the host's memory with
 //! it.
 
-use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
 use crate::outcome::{Log, LogLine, LogStream};
-use crate::secrets::Secrets;
+use crate::secrets::{Cut, Secrets, without as without_places};
 
 /// How much a guest may hand over in one write, in bytes. wasi-libc writes at most 4 KiB at a time anyway.
 const WRITE_BYTES: usize = 64 << 10;
@@ -67,7 +67,8 @@ impl LogBuffer {
         // What follows takes a while.
         drop(lines);
         let log = Log { lines: fitting, dropped_bytes: 0, dropped_at: 0 };
-        Some((without(log, &secrets).to_rows(), next))
+        // What goes over the end of these rows may go on in the next.
+        Some((without(log, None, &secrets).to_rows(), next))
     }
 
     /// Takes what was kept; the buffer is empty afterwards.
@@ -77,18 +78,53 @@ impl LogBuffer {
         let taken = std::mem::replace(&mut *lines, empty);
         drop(lines);
         let secrets = Arc::clone(&taken.secrets);
-        without(taken.into_log(), &secrets)
+        let next = taken.next_number;
+        without(taken.into_log(), Some(next), &secrets)
     }
 }
 
-/// The log without the values of secrets.
-fn without(mut log: Log, secrets: &Secrets) -> Log {
-    for line in &mut log.lines {
-        if let Cow::Owned(clean) = secrets.redact(&line.text) {
-            line.text = clean;
+/// The log without the values of secrets, also where one goes over several lines, or goes on in a line that is not here.
+/// `next` is the number of the line that would follow if none were missing.
+fn without(mut log: Log, next: Option<u64>, secrets: &Secrets) -> Log {
+    if secrets.is_empty() {
+        return log;
+    }
+    let mut follows = 0;
+    for stretch in log.lines.chunk_by_mut(|line, after| line.number + 1 == after.number) {
+        let cut = Cut { before: stretch[0].number != follows, after: true };
+        follows = stretch[stretch.len() - 1].number + 1;
+        let streams: BTreeSet<&str> = stretch.iter().map(|line| line.stream.as_str()).collect();
+        for stream in streams {
+            let mut lines: Vec<_> = stretch.iter_mut().filter(|line| line.stream.as_str() == stream).collect();
+            clean(&mut lines, Cut { after: next != Some(follows), ..cut }, secrets);
         }
     }
     log
+}
+
+/// Takes values out of lines of one stream that follow one another.
+fn clean(lines: &mut [&mut LogLine], cut: Cut, secrets: &Secrets) {
+    let mut text = Vec::new();
+    let mut begins = Vec::with_capacity(lines.len());
+    for line in lines.iter() {
+        begins.push(text.len());
+        text.extend_from_slice(&line.text);
+        if line.ends {
+            text.push(b'\n');
+        }
+    }
+    let places = secrets.places(&text, cut);
+    for (line, begin) in lines.iter_mut().zip(begins) {
+        let end = begin + line.text.len();
+        let within = |place: &Range<usize>| place.start.max(begin) - begin..place.end.min(end).max(begin) - begin;
+        // Ends come in order, so the first that matters is found by halving.
+        let first = places.partition_point(|place| place.end <= begin);
+        let touching = places[first..].iter().take_while(|place| place.start < end).map(within);
+        let here: Vec<_> = touching.filter(|place| !place.is_empty()).collect();
+        if !here.is_empty() {
+            line.text = without_places(&line.text, &here);
+        }
+    }
 }
 
 /// A lock that a panic poisoned still guards plain bytes, which no panic can leave half-made.
@@ -372,6 +408,41 @@ mod tests {
         buffer.write_line(LogStream::Warn, b"two\nlines");
         buffer.write(LogStream::Stderr, b"other\n");
         assert_eq!(buffer.take().to_text(), "half a line\n[warn] two\nlines\nother\n");
+    }
+
+    #[test]
+    fn values_of_secrets_are_taken_out_over_lines_pieces_and_gaps() {
+        let value = "-----BEGIN KEY-----\nabcdefghijklmnopqrstuvwxyz\nABCDEFGHIJKLMNOPQRSTUVWXYZ\n-----END KEY-----";
+        let secrets = Arc::new([("key".to_owned(), Ok(value.to_owned()))].into_iter().collect::<Secrets>());
+        let logged = |writes: &[&str]| {
+            let buffer = LogBuffer::new(4 << 10, &secrets);
+            for write in writes {
+                buffer.write(OUT, write.as_bytes());
+            }
+            buffer
+        };
+        let log = logged(&["a ", value, " z\n"]).take().to_text();
+        assert_eq!(log, "a [secret]\n[secret]\n[secret]\n[secret] z\n");
+        // Over the pieces of a long line: these have 64 bytes.
+        let one_line = Arc::new([("key".to_owned(), Ok("k".repeat(20) + "end"))].into_iter().collect::<Secrets>());
+        let buffer = LogBuffer::new(1 << 10, &one_line);
+        buffer.write(OUT, format!("{}{}end{}\n", "x".repeat(54), "k".repeat(20), "y".repeat(50)).as_bytes());
+        let log = buffer.take().to_text();
+        assert!(!log.contains("kk") && !log.contains("end") && log.contains("x[secret]"), "{log}");
+        // A level of its own between the lines of a stream is no hiding place.
+        let buffer = logged(&["a ", &value[..30]]);
+        buffer.write_line(LogStream::Info, b"hello");
+        buffer.write(OUT, &value.as_bytes()[30..]);
+        let log = buffer.take().to_text();
+        assert!(log.contains("hello") && !log.contains("KEY") && !log.contains("klmn"), "{log}");
+        // Rows that are written before the value is whole, and those after it.
+        let buffer = logged(&["a\n", &value[..50]]);
+        let (rows, next) = buffer.rows_from(0, 4 << 10).expect("rows");
+        assert!(!rows.contains("BEGIN"), "{rows}");
+        buffer.write(OUT, &value.as_bytes()[50..]);
+        buffer.write(OUT, b"\nz\n");
+        let (rows, _) = buffer.rows_from(next, 4 << 10).expect("rows");
+        assert!(!rows.contains("klmn") && !rows.contains("END") && rows.contains('z'), "{rows}");
     }
 
     #[test]
